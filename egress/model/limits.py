@@ -1,0 +1,44 @@
+"""Every platform bound that is no setting, named, with its unit and what happens at the edge.
+
+Settings (`settings.md`) hold the bounds an operator may move.
+"""
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """One instance, `LIMITS`; tests make others."""
+
+    proxy_head_bytes: int = 8 * KIB
+    """First head on the proxy port. Beyond: 431 `head_too_large`."""
+    tunnel_head_bytes: int = 16 * KIB
+    """Request and response heads inside tunnels. Request beyond: 431; response: 502 `upstream_protocol_error`."""
+    early_bytes: int = 64 * KIB
+    """Bytes kept that came with CONNECT; reading stops there until they are consumed."""
+    path_bytes: int = 4 * KIB
+    """Path part of a target. Beyond: 400 `invalid_request_target`."""
+    chunk_line_bytes: int = 256
+    """One chunk-size line with its extensions. Beyond: `malformed_request`, or 502 from an origin."""
+    trailer_bytes: int = 8 * KIB
+    """All trailer lines of one message. Beyond: as a bad chunk line."""
+    interim_responses: int = 16
+    """1xx heads before a final one. Beyond: 502 `upstream_protocol_error`."""
+    stream_buffer: int = 256 * KIB
+    """Bytes read ahead per stream and direction; reading pauses there."""
+    refusal_drain_bytes: int = 256 * KIB
+    """Body bytes read and dropped after a refusal so that the client can read it."""
+    refusal_drain_seconds: float = 1.0
+    """Time for the same."""
+    sniff_bytes: int = 24
+    """First bytes looked at to tell TLS, HTTP/1 and HTTP/2 apart."""
+    hello_bytes: int = 16 * KIB
+    """A ClientHello larger than this is refused with a TLS alert."""
+    expect_wait_seconds: float = 1.0
+    """Silence of an origin after `Expect: 100-continue` before we answer 100 ourselves."""
+
+
+LIMITS = Limits()

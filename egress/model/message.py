@@ -1,0 +1,64 @@
+"""HTTP heads, before and after interpretation."""
+
+from dataclasses import dataclass
+
+from egress.model.address import Origin
+from egress.model.body import Framing
+from egress.model.verdict import DenialCode
+
+type FieldLine = tuple[bytes, bytes]
+"""Name as written and value without surrounding blanks."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireHead:
+    """Tokens of one request head, uninterpreted. `version` is `HTTP/1.0`, `HTTP/1.1` or `HTTP/2`."""
+
+    method: bytes
+    target: bytes
+    version: bytes
+    lines: tuple[FieldLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """One request as it is judged and sent.
+
+    `path` is canonical (http-surface.md section 6), `query` the raw bytes after the first `?`. `fields` are
+    end-to-end fields in order and case, without `Host`, framing and hop-by-hop fields. `upgrade` is the lower-case
+    protocol of a requested upgrade that passed its checks.
+    """
+
+    method: str
+    origin: Origin
+    path: str
+    query: str | None
+    fields: tuple[FieldLine, ...]
+    framing: Framing
+    keep_alive: bool = True
+    expect_continue: bool = False
+    upgrade: str | None = None
+
+    @property
+    def target(self) -> str:
+        """Origin-form, as it goes upstream."""
+        return self.path if self.query is None else f"{self.path}?{self.query}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """One response head, hop-by-hop fields and framing taken out of `fields`."""
+
+    status: int
+    reason: bytes
+    fields: tuple[FieldLine, ...]
+    framing: Framing
+    keep_alive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A peer's bytes that state nothing unambiguous. `reason` repeats none of them."""
+
+    reason: str
+    code: DenialCode = DenialCode.MALFORMED_REQUEST
