@@ -1,6 +1,7 @@
 """HTTP heads, before and after interpretation."""
 
 from dataclasses import dataclass
+from enum import Flag
 
 from egress.model.address import Origin
 from egress.model.body import Framing
@@ -18,6 +19,17 @@ class WireHead:
     target: bytes
     version: bytes
     lines: tuple[FieldLine, ...]
+
+
+class PathOddity(Flag):
+    """Things in a path that some endpoints permit and others refuse."""
+
+    NONE = 0
+    ENCODED_SLASH = 1
+    DOUBLE_ESCAPE = 2
+    BACKSLASH = 4
+    CHANGED = 8
+    """Canonicalisation altered the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,7 @@ class RequestHead:
     keep_alive: bool = True
     expect_continue: bool = False
     upgrade: str | None = None
+    oddities: PathOddity = PathOddity.NONE
 
     @property
     def target(self) -> str:

@@ -57,7 +57,7 @@ class DenialCode(Enum):
     TLS_TERMINATION_UNAVAILABLE = ("tls_termination_unavailable", 503, Layer.L4, False)
     INTERNAL_ERROR = ("internal_error", 500, Layer.L7, False)
 
-    def __init__(self, word: str, status: int, layer: Layer, retryable: bool) -> None:  # noqa: FBT001
+    def __init__(self, word: str, status: int, layer: Layer, retryable: bool) -> None:
         self.word = word
         self.status = status
         self.layer = layer
