@@ -1,0 +1,196 @@
+"""The installed command under test: `egress serve` as a process, with its settings, events and end."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import yaml
+
+COMMAND = str(Path(sys.executable).with_name("egress"))
+"""The console script beside the interpreter that runs the tests."""
+
+START_SECONDS = 20.0
+
+
+@dataclass
+class Endpoint:
+    """One endpoint of a test policy, in the policy's own words."""
+
+    host: str
+    port: int
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        return {"host": self.host, "port": self.port, **self.options}
+
+
+def rest(host: str, port: int, *allowed: tuple[str, str], **options: Any) -> Endpoint:
+    """An enforced `rest` endpoint; without rules it has full access."""
+    rules = [{"allow": {"method": method, "path": path}} for method, path in allowed]
+    how: dict[str, Any] = {"rules": rules} if rules else {"access": "full"}
+    return Endpoint(host, port, {"protocol": "rest", "enforcement": "enforce", **how, **options})
+
+
+def opaque(host: str, port: int, **options: Any) -> Endpoint:
+    """A layer-4 endpoint: nothing is judged inside."""
+    return Endpoint(host, port, options)
+
+
+def policy_text(*endpoints: Endpoint, binaries: tuple[str, ...] = ("/**",)) -> str:
+    """A policy with one entry per endpoint, named `e0`, `e1`, … in order."""
+    entries = {
+        f"e{index}": {"endpoints": [endpoint.document()], "binaries": [{"path": path} for path in binaries]}
+        for index, endpoint in enumerate(endpoints)
+    }
+    return yaml.safe_dump({"version": 1, "network_policies": entries}, sort_keys=False)
+
+
+def merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid upon `base`, key by key."""
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        result[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
+    return result
+
+
+class EgressProcess:
+    """A running proxy in a directory of its own. Use as a context manager."""
+
+    def __init__(
+        self,
+        policy: str,
+        *,
+        aliases: Mapping[str, str] | None = None,
+        trust: Path | None = None,
+        settings: Mapping[str, Any] | None = None,
+        descriptors: int | None = None,
+    ) -> None:
+        # Short: the admin socket lives below and a socket path ends at 107 bytes.
+        self.directory = Path(tempfile.mkdtemp(prefix="egress-"))
+        self.policy_file = self.directory / "policy.yaml"
+        self.policy_file.write_text(policy)
+        self.config_file = self.directory / "egress.yaml"
+        self.events_file = self.directory / "events.jsonl"
+        self.stderr_file = self.directory / "stderr.txt"
+        self._ready_file = self.directory / "ready.json"
+        base: dict[str, Any] = {
+            "version": 1,
+            "listen": {"proxy": "127.0.0.1:0"},
+            "state_dir": str(self.directory / "state"),
+            "policy": {"file": str(self.policy_file)},
+            "events": {"jsonl": {"path": str(self.events_file)}},
+        }
+        if aliases:
+            base["destinations"] = {"aliases": dict(aliases)}
+        if trust:
+            base["tls"] = {"upstream_ca_file": str(trust)}
+        self.config_file.write_text(yaml.safe_dump(merged(base, settings or {}), sort_keys=False))
+        self._descriptors = descriptors
+        self._read = 0
+        self._seen: list[dict[str, Any]] = []
+        self._start()
+
+    def _start(self) -> None:
+        command = [COMMAND, "serve", "--config", str(self.config_file), "--ready-file", str(self._ready_file)]
+        if self._descriptors:
+            command = ["prlimit", f"--nofile={self._descriptors}", *command]
+        with self.stderr_file.open("wb") as errors:
+            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=plain_environment())
+        end = time.monotonic() + START_SECONDS
+        while not self._ready_file.exists():
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.process.kill()
+                raise AssertionError(f"egress serve did not start ({self.process.poll()}):\n{self.stderr()}")
+            time.sleep(0.01)
+        ready = json.loads(self._ready_file.read_text())
+        self.url = f"http://{ready['proxy']}"
+        self.port: int = urlsplit(self.url).port or 0
+        self.ca = Path(ready["ca"])
+        self.bundle = Path(ready["bundle"])
+        self.pid: int = ready["pid"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stderr(self) -> str:
+        return self.stderr_file.read_text(errors="replace")
+
+    def events(self) -> list[dict[str, Any]]:
+        """Every event written so far, oldest first; a half-written last line waits for its rest."""
+        if self.events_file.exists():
+            with self.events_file.open("rb") as stream:
+                stream.seek(self._read)
+                data = stream.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._read += len(whole)
+            self._seen += [json.loads(line) for line in whole.splitlines()]
+        return self._seen
+
+    def wait_events(self, count: int, after: int = 0, within: float = 3.0) -> list[dict[str, Any]]:
+        """Events from index `after` on, once there are at least `count`, or what there is when time is up."""
+        end = time.monotonic() + within
+        while len(self.events()) - after < count and time.monotonic() < end:
+            time.sleep(0.01)
+        return self._seen[after:]
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def resident(self) -> int:
+        """Resident memory in bytes."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def stop(self, within: float = 10.0) -> int:
+        """SIGTERM, then wait; kill when that is not enough. The exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(within)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.events()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        return self.process.returncode
+
+
+PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy")
+
+
+def plain_environment(**extra: str) -> dict[str, str]:
+    """This process's environment without what would steer a client or a proxy elsewhere."""
+    dropped = {name.upper() for name in PROXY_VARIABLES} | set(PROXY_VARIABLES)
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    for name in list(kept):
+        if name.endswith(("_CA_BUNDLE", "_CA_CERTS", "_CERT_FILE", "_CAINFO", "_CERT", "_CERTS_FILE", "_CERT_DIR")):
+            del kept[name]
+    return kept | extra
+
+
+@contextlib.contextmanager
+def many_descriptors(needed: int) -> Iterator[None]:
+    """Room for `needed` sockets in the test process itself."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, needed), hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
