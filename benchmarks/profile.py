@@ -1,0 +1,83 @@
+"""Where the time of one subject goes: py-spy over a steady load, summed by function."""
+
+import re
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks import load, process
+from benchmarks.lab import Lab, free_ports
+from benchmarks.load import Load, Target
+from benchmarks.subjects import Subject
+
+SECONDS = 8
+RATE = 400
+SHOWN = 25
+
+LOADS: Mapping[str, Load] = {
+    "keep": load.SMALL_KEEP_16,
+    "new": load.NEW_8,
+    "down": load.DOWNLOAD,
+    "up": load.UPLOAD,
+    "raw": load.RAW,
+    "h2": load.HTTP2_16,
+}
+
+
+def profile(lab: Lab, subject: Subject, which: str) -> str:
+    """The functions of `subject` with the most own and the most inclusive time under one of `LOADS`."""
+    if subject.prepare is None:
+        raise process.SubjectFailed("nothing to profile")
+    (port,) = free_ports(1)
+    stacks = lab.scratch / "stacks"
+    with process.running(subject.prepare(lab, port), port, lab.cores.subject, lab.scratch / "profiled.out") as proxy:
+        target = Target(port, proxy.tree(), lab.cores.client)
+        load.run(lab, target, load.WARM_UP, 1)
+        with _recording(lab, proxy.pid, stacks):
+            result = load.run(lab, target, LOADS[which], SECONDS + 2)
+    heading = f"{subject.name}, {which}: {result.rate:.0f}/s, {result.cpu_ms:.4f} CPU ms each (sampling included)"
+    return f"{heading}\n{_summary(stacks.read_text())}"
+
+
+class _recording:
+    """py-spy beside the load, on the client's core so that it does not take the subject's."""
+
+    def __init__(self, lab: Lab, pid: int, stacks: Path) -> None:
+        spy = [shutil.which("py-spy") or ""] if shutil.which("py-spy") else ["uvx", "py-spy"]
+        options = ["--pid", str(pid), "--rate", str(RATE), "--duration", str(SECONDS), "--nonblocking"]
+        self._command = ["taskset", "-c", str(lab.cores.client), *spy, "record", *options]
+        self._command += ["--format", "raw", "--output", str(stacks)]
+        self._log = lab.scratch / "py-spy.out"
+
+    def __enter__(self) -> None:
+        with self._log.open("wb") as out:
+            self._child = subprocess.Popen(self._command, stdout=out, stderr=subprocess.STDOUT)
+        time.sleep(1)
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            failed = self._child.wait(SECONDS + 20) != 0
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            failed = True
+        if failed:
+            raise process.SubjectFailed(f"py-spy: {process.log_end(self._log)}")
+
+
+def _summary(collapsed: str) -> str:
+    own: Counter[str] = Counter()
+    inclusive: Counter[str] = Counter()
+    for line in collapsed.splitlines():
+        stack, _, count = line.rpartition(" ")
+        frames = [re.sub(r":\d+\)$", ")", frame) for frame in stack.split(";")]
+        own[frames[-1]] += int(count)
+        inclusive.update(dict.fromkeys(frames, int(count)))
+    total = own.total() or 1
+    parts = []
+    for title, counts in (("own time", own), ("inclusive", inclusive)):
+        lines = [f"{100 * n / total:5.1f}%  {frame}" for frame, n in counts.most_common(SHOWN)]
+        parts.append("\n".join([f"-- {title} --", *lines]))
+    return "\n".join(parts)
