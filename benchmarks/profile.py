@@ -14,7 +14,7 @@ from benchmarks.load import Load, Target
 from benchmarks.subjects import Subject
 
 SECONDS = 8
-RATE = 400
+RATE = 200
 SHOWN = 25
 
 LOADS: Mapping[str, Load] = {
@@ -39,15 +39,16 @@ def profile(lab: Lab, subject: Subject, which: str) -> str:
         with _recording(lab, proxy.pid, stacks):
             result = load.run(lab, target, LOADS[which], SECONDS + 2)
     heading = f"{subject.name}, {which}: {result.rate:.0f}/s, {result.cpu_ms:.4f} CPU ms each (sampling included)"
-    return f"{heading}\n{_summary(stacks.read_text())}"
+    return f"{heading}\n{summarize(stacks.read_text())}"
 
 
 class _recording:
     """py-spy beside the load, on the client's core so that it does not take the subject's."""
 
     def __init__(self, lab: Lab, pid: int, stacks: Path) -> None:
-        spy = [shutil.which("py-spy") or ""] if shutil.which("py-spy") else ["uvx", "py-spy"]
-        options = ["--pid", str(pid), "--rate", str(RATE), "--duration", str(SECONDS), "--nonblocking"]
+        found = shutil.which("py-spy")
+        spy = [found] if found else ["uvx", "py-spy"]
+        options = ["--pid", str(pid), "--rate", str(RATE), "--duration", str(SECONDS), "--native"]
         self._command = ["taskset", "-c", str(lab.cores.client), *spy, "record", *options]
         self._command += ["--format", "raw", "--output", str(stacks)]
         self._log = lab.scratch / "py-spy.out"
@@ -67,17 +68,22 @@ class _recording:
             raise process.SubjectFailed(f"py-spy: {process.log_end(self._log)}")
 
 
-def _summary(collapsed: str) -> str:
+def summarize(collapsed: str) -> str:
+    """Three sums over collapsed stacks: by innermost frame, by innermost Python function, by any frame."""
     own: Counter[str] = Counter()
+    python: Counter[str] = Counter()
     inclusive: Counter[str] = Counter()
     for line in collapsed.splitlines():
         stack, _, count = line.rpartition(" ")
         frames = [re.sub(r":\d+\)$", ")", frame) for frame in stack.split(";")]
-        own[frames[-1]] += int(count)
-        inclusive.update(dict.fromkeys(frames, int(count)))
-    total = own.total() or 1
-    parts = []
-    for title, counts in (("own time", own), ("inclusive", inclusive)):
-        lines = [f"{100 * n / total:5.1f}%  {frame}" for frame, n in counts.most_common(SHOWN)]
-        parts.append("\n".join([f"-- {title} --", *lines]))
-    return "\n".join(parts)
+        samples = int(count)
+        own[frames[-1]] += samples
+        python[next((frame for frame in reversed(frames) if frame.endswith(".py)")), "(no Python)")] += samples
+        inclusive.update(dict.fromkeys(frames, samples))
+    sums = {"own time": own, "own time, C counted to its Python caller": python, "inclusive": inclusive}
+    return "\n".join(_listing(title, counts, own.total() or 1) for title, counts in sums.items())
+
+
+def _listing(title: str, counts: Counter[str], total: int) -> str:
+    lines = [f"{100 * samples / total:5.1f}%  {frame}" for frame, samples in counts.most_common(SHOWN)]
+    return "\n".join([f"-- {title} --", *lines])
