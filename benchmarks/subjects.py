@@ -53,7 +53,7 @@ forwarded_for delete
 EGRESS_SETTINGS = """
 version: 1
 listen: {{proxy: "127.0.0.1:{port}"}}
-state_dir: {home}
+state_dir: {home}/state
 engine: {{fast_lane: {fast_lane}}}
 policy: {{file: {home}/policy.yaml}}
 destinations: {{aliases: {{{host}: 127.0.0.1}}}}
