@@ -27,6 +27,7 @@ class Flags:
     listen: str | None = None
     state_dir: Path | None = None
     events: str | None = None
+    log_level: str | None = None
 
     def overrides(self) -> Iterator[Override]:
         """Paths of flags are relative to where the command was started, not to the file."""
@@ -40,6 +41,8 @@ class Flags:
             target = self.events if self.events == "-" else _here(Path(self.events))
             yield Override(("events", "jsonl", "path"), target, "--events")
             yield Override(("events", "shorthand", "enabled"), False, "--events")
+        if self.log_level is not None:
+            yield Override(("logs", "level"), _log_level(self.log_level), "--log-level")
 
 
 _RELAXED = frozenset(("relaxed", "disabled", "endpoint-only", "false", "0"))

@@ -47,7 +47,7 @@ def trait(field: FieldInfo) -> Trait:
     """The trait of a field made by one of the above."""
     extra = field.json_schema_extra
     found = extra["trait"] if isinstance(extra, dict) else None
-    assert isinstance(found, Trait)  # noqa: S101 -- every section is built from the four above
+    assert isinstance(found, Trait)  # every section is built from the four above
     return found
 
 
