@@ -7,7 +7,7 @@ when a request ends (an upgrade: at its 101). Events hold no secrets, queries, f
 from dataclasses import dataclass
 from enum import StrEnum
 
-from egress.model.address import Origin
+from egress.model.address import IpAddress, Origin
 from egress.model.destination import DialMode
 from egress.model.ids import ExchangeId, FlowId, GenerationNumber
 from egress.model.intent import AgentName, Ingress, SocketPair
@@ -34,6 +34,7 @@ class FlowContext:
     generation: GenerationNumber | None = None
     policy_digest: str = ""
     dial_mode: DialMode | None = None
+    address: IpAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class Finding:
     context: FlowContext | None = None
     blocked: bool = True
     evidence: tuple[tuple[str, str], ...] = ()
+    exchange: ExchangeId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,55 @@
+"""Denials that a security team should see on their own: (denial) -> `Finding`."""
+
+from egress.events.event import ConnectionDecided, Event, ExchangeDecided, Finding, Severity
+from egress.model.verdict import Denial, DenialCode, ReasonCode
+
+type _Kind = tuple[str, str, Severity]
+
+BY_CODE: dict[DenialCode, _Kind] = {
+    DenialCode.REQUEST_AUTHORITY_MISMATCH: (
+        "openshell.http.request_authority_mismatch",
+        "Request authority does not match the authorized tunnel endpoint",
+        Severity.HIGH,
+    ),
+    DenialCode.SNI_MISMATCH: (
+        "egress.tls.sni_mismatch",
+        "TLS server name does not match the authorized tunnel endpoint",
+        Severity.HIGH,
+    ),
+}
+
+BY_REASON: dict[ReasonCode, _Kind] = {
+    ReasonCode.IDENTITY_HASH_CHANGED: (
+        "egress.identity.executable_changed",
+        "Executable changed since it was first seen",
+        Severity.HIGH,
+    ),
+    ReasonCode.IDENTITY_STORE_FULL: (
+        "egress.identity.store_full",
+        "Too many executables to remember; new ones are denied",
+        Severity.MEDIUM,
+    ),
+}
+
+
+def finding_of(event: Event) -> Finding | None:
+    """The finding beside a denied connection or exchange, if its code calls for one."""
+    if type(event) is not ExchangeDecided and type(event) is not ConnectionDecided:
+        return None
+    denial = event.verdict
+    if type(denial) is not Denial:
+        return None
+    kind = BY_CODE.get(denial.code)
+    if kind is None and denial.reason_code is not None:
+        kind = BY_REASON.get(denial.reason_code)
+    if kind is None:
+        return None
+    return Finding(
+        time=event.time,
+        type=kind[0],
+        title=kind[1],
+        severity=kind[2],
+        context=event.context,
+        evidence=(("error", denial.code.word),),
+        exchange=event.exchange if type(event) is ExchangeDecided else None,
+    )
