@@ -83,9 +83,10 @@ class JsonLines:
         key = (id(rule), context.entry, event.method, event.protocol, event.status, event.outcome, event.lane)
         outcome = self._outcomes.get(key) or self._outcome(key, event, rule)
         shared, own = connection.shared, outcome.fragment
+        time = int(event.time * 1000)
         line = (
-            f'{{"time":{int(event.time * 1000)},"duration":{milliseconds(event.duration)},'
-            f'"metadata":{{"uid":"{self._ids.of(event.time, number)}","correlation_uid":{_text(event.exchange)},'
+            f'{{"time":{time},"duration":{milliseconds(event.duration)},'
+            f'"metadata":{{"uid":"{self._ids.of(time, number)}","correlation_uid":{_text(event.exchange)},'
             f'{self._metadata}}},"http_request":{{{outcome.method}"url":{{"path":{_text(event.path)}{connection.url}}}}},'
             f'"traffic":{{"bytes_in":{counts.received},"bytes_out":{counts.sent}}},'
             f'{own.members},{shared.members},"unmapped":{{{own.unmapped},{shared.unmapped}}}}}\n'
@@ -101,7 +102,9 @@ class JsonLines:
         url = ocsf.url(context.origin, "")
         del url["path"]
         rest = _body(url)
-        made = _Connection(context, _fragment(self._mapper.shared(context)), f",{rest}" if rest else "")
+        part = self._mapper.shared(context)
+        shared = _Fragment(f"{self._host},{_body(part.members)}", _body(part.unmapped))
+        made = _Connection(context, shared, f",{rest}" if rest else "")
         self._connections[id(context)] = made
         return made
 

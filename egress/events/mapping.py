@@ -76,10 +76,15 @@ class EventIds:
     def __init__(self) -> None:
         bits = os.urandom(6).hex()
         self._process = f"-7{bits[:3]}-{'89ab'[int(bits[3], 16) & 3]}{bits[4:7]}-{bits[7:11]}"
+        self._last = (-1, "")
 
-    def of(self, time: float, number: int) -> str:
-        stamp = f"{int(time * 1000):012x}"
-        return f"{stamp[:8]}-{stamp[8:12]}{self._process}{number & 0xFFFFFFFF:08x}"
+    def of(self, milliseconds: int, number: int) -> str:
+        last, start = self._last
+        if milliseconds != last:
+            stamp = f"{milliseconds:012x}"
+            start = f"{stamp[:8]}-{stamp[8:12]}{self._process}"
+            self._last = (milliseconds, start)
+        return f"{start}{number & 0xFFFFFFFF:08x}"
 
 
 def engine(denial: Denial, protocol: str) -> str:
@@ -137,14 +142,14 @@ class Mapper:
     def record(self, item: Numbered) -> Members:
         """The whole record of an event."""
         own, context = self.own(item)
-        shared = self.shared(context) if context else Part(self.host, {})
-        members = {**own.members, **shared.members}
+        shared = self.shared(context) if context else Part({}, {})
+        members = {**own.members, **self.host, **shared.members}
         unmapped = {**own.unmapped, **shared.unmapped}
         return {**members, "unmapped": unmapped} if unmapped else members
 
     def shared(self, context: FlowContext) -> Part:
         """What every event of a connection repeats."""
-        members = {**self.host, **ocsf.endpoints(context), "actor": ocsf.actor(context.evidence)}
+        members = {**ocsf.endpoints(context), "actor": ocsf.actor(context.evidence)}
         unmapped: Members = {"agent": context.agent or "-"}
         if context.generation is not None:
             unmapped["policy_generation"] = context.generation
@@ -157,7 +162,7 @@ class Mapper:
     def own(self, item: Numbered) -> tuple[Part, FlowContext | None]:
         """What only this event says, and the connection whose shared members belong beside it."""
         number, event = item
-        uid = self._ids.of(event.time, number)
+        uid = self._ids.of(int(event.time * 1000), number)
         match event:
             case ExchangeDecided():
                 outcome = self.outcome(event)

@@ -19,6 +19,9 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 MAX_SERIES = 1024
 """Label sets per counter; beyond, new ones are counted under `other`. Finding types may come from plugins."""
 
+STATUS: dict[int | None, str] = {status: f"{status // 100}xx" for status in range(100, 600)}
+ALLOWED = ("allowed", "")
+
 type Labels = tuple[str, ...]
 
 
@@ -27,9 +30,14 @@ class _Histogram:
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
     total: float = 0.0
 
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
-        self.total += seconds
+
+@dataclass(slots=True)
+class _Lane:
+    """What exchanges of one lane add up to."""
+
+    durations: _Histogram = field(default_factory=_Histogram)
+    sent: int = 0
+    received: int = 0
 
 
 @dataclass(slots=True)
@@ -73,11 +81,10 @@ class Metrics:
         self._connection_bytes = _Counter(
             "egress_connection_bytes", "Payload bytes of closed connections.", ("direction",)
         )
-        self._exchange_bytes = _Counter("egress_exchange_bytes", "Payload bytes of ended exchanges.", ("direction",))
         self._findings = _Counter("egress_findings", "Findings.", ("type", "severity"))
         self._changes = _Counter("egress_state_changes", "Configuration state changes.", ("state",))
         self._decisions = _Histogram()
-        self._durations: dict[str, _Histogram] = {}
+        self._lanes: dict[str, _Lane] = {}
         self._generation = 0
         self._digest = ""
         self._gauges: list[_Gauge] = []
@@ -89,12 +96,14 @@ class Metrics:
 
     def offer(self, item: Numbered) -> None:
         event = item[1]
+        if type(event) is ExchangeDecided:
+            self._exchange(event)
+            return
         match event:
-            case ExchangeDecided():
-                self._exchange(event)
             case ConnectionDecided():
                 self._connections.add(_verdict(event.verdict))
-                self._decisions.observe(event.duration)
+                self._decisions.counts[bisect_left(BUCKETS, event.duration)] += 1
+                self._decisions.total += event.duration
             case ConnectionClosed():
                 self._closed.add((event.outcome.value, event.lane or ""))
                 self._connection_bytes.add(("sent",), event.counts.sent)
@@ -109,18 +118,17 @@ class Metrics:
                 return
 
     def _exchange(self, event: ExchangeDecided) -> None:
-        verdict, code = _verdict(event.verdict)
-        status = "" if event.status is None else f"{event.status // 100}xx"
-        self._exchanges.add((verdict, code, event.protocol, event.lane, status))
-        counts = event.counts
-        if counts.sent:
-            self._exchange_bytes.add(("sent",), counts.sent)
-        if counts.received:
-            self._exchange_bytes.add(("received",), counts.received)
-        histogram = self._durations.get(event.lane)
-        if histogram is None:
-            histogram = self._durations[event.lane] = _Histogram()
-        histogram.observe(event.duration)
+        verdict, code = ALLOWED if type(event.verdict) is Allow else _verdict(event.verdict)
+        self._exchanges.add((verdict, code, event.protocol, event.lane, STATUS.get(event.status, "")))
+        lane = self._lanes.get(event.lane)
+        if lane is None:
+            lane = self._lanes[event.lane] = _Lane()
+        counts, duration = event.counts, event.duration
+        lane.sent += counts.sent
+        lane.received += counts.received
+        durations = lane.durations
+        durations.counts[bisect_left(BUCKETS, duration)] += 1
+        durations.total += duration
 
     def close(self, seconds: float) -> None:
         """Nothing to write."""
@@ -147,7 +155,7 @@ class Metrics:
             HistogramMetricFamily,
         )
 
-        for counter in (*self._counters(), self._dropped(), self._errors()):
+        for counter in (*self._counters(), self._bytes(), self._dropped(), self._errors()):
             family = CounterMetricFamily(counter.name, counter.help, labels=counter.labels)
             for key, amount in list(counter.values.items()):
                 family.add_metric(key, amount)
@@ -156,8 +164,8 @@ class Metrics:
         decisions.add_metric((), _cumulative(self._decisions), self._decisions.total)
         yield decisions
         durations = HistogramMetricFamily("egress_exchange_duration_seconds", "Whole exchanges.", labels=("lane",))
-        for lane, histogram in list(self._durations.items()):
-            durations.add_metric((lane,), _cumulative(histogram), histogram.total)
+        for name, lane in self._lanes.items():
+            durations.add_metric((name,), _cumulative(lane.durations), lane.durations.total)
         yield durations
         for gauge in self._gauges:
             yield GaugeMetricFamily(gauge.name, gauge.help, value=gauge.read())
@@ -175,10 +183,16 @@ class Metrics:
             self._exchanges,
             self._closed,
             self._connection_bytes,
-            self._exchange_bytes,
             self._findings,
             self._changes,
         )
+
+    def _bytes(self) -> _Counter:
+        counter = _Counter("egress_exchange_bytes", "Payload bytes of ended exchanges.", ("direction", "lane"))
+        for name, lane in self._lanes.items():
+            counter.values["sent", name] = lane.sent
+            counter.values["received", name] = lane.received
+        return counter
 
     def _dropped(self) -> _Counter:
         counter = _Counter("egress_events_dropped", "Events a sink never wrote.", ("sink", "class"))
@@ -198,7 +212,7 @@ class Metrics:
 def _verdict(verdict: Verdict) -> tuple[str, str]:
     match verdict:
         case Allow():
-            return "allowed", ""
+            return ALLOWED
         case Audited(denial):
             return "audited", denial.code.word
         case _:

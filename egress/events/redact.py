@@ -50,9 +50,12 @@ class Redactor:
 
     def clean(self, event: Event) -> Event:
         """The event as sinks may see it; the same object when nothing had to change."""
+        if isinstance(event, ExchangeDecided):
+            return self._exchange(event)
+        return self._rare(event)
+
+    def _rare(self, event: ConnectionDecided | ConnectionClosed | Finding | StateChange | Lifecycle) -> Event:
         match event:
-            case ExchangeDecided():
-                return self._exchange(event)
             case ConnectionDecided():
                 return self._connection(event)
             case ConnectionClosed():
@@ -67,6 +70,14 @@ class Redactor:
                 return event
 
     def _exchange(self, event: ExchangeDecided) -> ExchangeDecided:
+        if (
+            event.context is self._clean_context
+            and type(event.verdict) is Allow
+            and len(event.path) <= MAX_PATH
+            and len(event.method) <= MAX_METHOD
+            and not self._suspect(event.path)
+        ):
+            return event
         context, path, verdict = self._context(event.context), self._path(event.path), self._verdict(event.verdict)
         method = event.method if len(event.method) <= MAX_METHOD else event.method[:MAX_METHOD]
         if context is event.context and path is event.path and verdict is event.verdict and method is event.method:

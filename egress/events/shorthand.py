@@ -1,6 +1,7 @@
 """Event -> one line for people. Whatever a peer wrote, it stays one line and cannot imitate another piece of it."""
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import assert_never
 
@@ -33,7 +34,7 @@ from egress.model.address import DEFAULT_PORTS, Origin
 from egress.model.intent import DEFAULT_AGENT
 from egress.model.outcome import RelayOutcome
 from egress.model.process import ProcessEvidence
-from egress.model.verdict import Allow, Audited, Denial, ReasonCode, Verdict
+from egress.model.verdict import Allow, Audited, Denial, ReasonCode, RuleRef, Verdict
 
 TAGS = {
     Severity.INFO: "[INFO]",
@@ -45,6 +46,7 @@ TAGS = {
 MAX_REASON = 256
 MAX_TITLE = 120
 MAX_CONTEXTS = 4096
+MAX_ENDINGS = 1024
 
 CONFIG_KEYS = ("auto", "source", "prover_delta", "resolved_from")
 
@@ -54,6 +56,9 @@ _CONTROL = re.compile(f"[{_BREAKING}]")
 _VALUE = re.compile(rf"[\\\[\]\s{_BREAKING}]")
 _QUOTED = re.compile(rf'["\\{_BREAKING}]')
 _NAMED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+type _AllowedKey = tuple[int, str | None, str, str | None]
 
 
 def _hexadecimal(found: re.Match[str]) -> str:
@@ -84,13 +89,24 @@ def title(text: str) -> str:
     return '"' + _QUOTED.sub(lambda found: _NAMED.get(found[0]) or _hexadecimal(found), cut) + '"'
 
 
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    """Pieces shared by the lines of one connection, with their leading blanks; `context` is held for its id()."""
+
+    context: FlowContext
+    caller: str
+    destination: str
+    origin: str
+
+
 class Shorthand:
     """Renders lines; used from one thread."""
 
     def __init__(self) -> None:
         self._second = -1
         self._stamp = ""
-        self._callers: dict[int, tuple[FlowContext, str, str]] = {}
+        self._connections: dict[int, _Connection] = {}
+        self._allowed: dict[_AllowedKey, tuple[RuleRef | None, str]] = {}
 
     def render(self, item: Numbered) -> bytes:
         """The line as it stands in the file, with time and newline."""
@@ -98,16 +114,17 @@ class Shorthand:
         return f"{self._time(event.time)} OCSF {self.line(event)}\n".encode()
 
     def line(self, event: Event) -> str:
+        """The line without time and newline."""
         match event:
             case ExchangeDecided():
                 return self._exchange(event)
             case ConnectionDecided():
                 return self._decided(event)
             case ConnectionClosed():
-                caller, destination = self._caller(event.context)
-                self._callers.pop(id(event.context), None)
+                connection = self._connection(event.context)
+                self._connections.pop(id(event.context), None)
                 tag = "[LOW]" if event.outcome is RelayOutcome.FAILED else "[INFO]"
-                return f"NET:CLOSE {tag}{caller}{destination}"
+                return f"NET:CLOSE {tag}{connection.caller}{connection.destination}"
             case Finding():
                 return _finding(event)
             case StateChange():
@@ -119,38 +136,47 @@ class Shorthand:
 
     def _exchange(self, event: ExchangeDecided) -> str:
         context, verdict = event.context, event.verdict
-        caller, _ = self._caller(context)
-        start = _http(event.method, verdict, caller, context.origin, event.path)
-        return f"{start}{_rule(verdict, context.entry, event.protocol)}{_details(verdict, context.agent)}"
+        connection = self._connections.get(id(context)) or self._connection(context)
+        start = _http(event.method, verdict, connection, event.path)
+        if type(verdict) is not Allow:
+            return f"{start}{_rule(verdict, context.entry, event.protocol)}{_details(verdict, context.agent)}"
+        key = (id(verdict.rule), context.entry, event.protocol, context.agent)
+        known = self._allowed.get(key)
+        if known is None:
+            end = f"{_rule(verdict, context.entry, event.protocol)}{_details(verdict, context.agent)}"
+            if len(self._allowed) >= MAX_ENDINGS:
+                self._allowed.clear()
+            known = self._allowed[key] = (verdict.rule, end)
+        return start + known[1]
 
     def _decided(self, event: ConnectionDecided) -> str:
         context, verdict = event.context, event.verdict
-        caller, destination = self._caller(context)
+        connection = self._connection(context)
         rule = _rule(verdict, context.entry, NO_RULES)
         if is_http(event):
-            start = _http(event.method, verdict, caller, context.origin, event.path or INVALID_TARGET)
+            start = _http(event.method, verdict, connection, event.path or INVALID_TARGET)
             return f"{start}{rule}{_details(verdict, context.agent)}"
+        place = f"{connection.caller}{connection.destination}"
         if not isinstance(verdict, Denial):
-            return f"NET:OPEN [INFO] ALLOWED{caller}{destination}{rule}"
+            return f"NET:OPEN [INFO] ALLOWED{place}{rule}"
         activity = "FAIL" if verdict.code in OPERATIONAL else "OPEN"
-        why = f" [reason:{reason(denial_text(verdict))}]"
-        return f"NET:{activity} {_tag_and_action(verdict)}{caller}{destination}{rule}{why}"
+        return f"NET:{activity} {_tag_and_action(verdict)}{place}{rule} [reason:{reason(denial_text(verdict))}]"
 
-    def _caller(self, context: FlowContext) -> tuple[str, str]:
-        """The process with its arrow, and host and port; each with a leading blank, or empty."""
-        known = self._callers.get(id(context))
+    def _connection(self, context: FlowContext) -> _Connection:
+        known = self._connections.get(id(context))
         if known is not None:
-            return known[1], known[2]
+            return known
         caller = destination = ""
         if isinstance(context.evidence, ProcessEvidence):
             owner = context.evidence.owners[0]
             caller = f" {value(owner.executable)}({owner.pid}) ->"
         if context.origin is not None:
             destination = f" {sentence(str(context.origin))}"
-        if len(self._callers) >= MAX_CONTEXTS:
-            self._callers.pop(next(iter(self._callers)))
-        self._callers[id(context)] = (context, caller, destination)
-        return caller, destination
+        if len(self._connections) >= MAX_CONTEXTS:
+            self._connections.pop(next(iter(self._connections)))
+        made = _Connection(context, caller, destination, _origin(context.origin))
+        self._connections[id(context)] = made
+        return made
 
     def _time(self, time: float) -> str:
         second, milliseconds = divmod(int(time * 1000), 1000)
@@ -161,24 +187,24 @@ class Shorthand:
 
 
 def _tag_and_action(verdict: Verdict) -> str:
-    if not isinstance(verdict, Denial):
+    if type(verdict) is not Denial:
         return "[INFO] ALLOWED"
     tag = TAGS[severity(verdict)]
     return tag if verdict.code in OPERATIONAL else f"{tag} DENIED"
 
 
-def _http(method: str, verdict: Verdict, caller: str, origin: Origin | None, path: str) -> str:
-    word = value(method)
-    return f"HTTP:{word} {_tag_and_action(verdict)}{caller} {word} {url(origin, path)}"
-
-
-def url(origin: Origin | None, path: str) -> str:
-    """With the port unless it is the scheme's own."""
+def _http(method: str, verdict: Verdict, connection: _Connection, path: str) -> str:
+    word = method if method.isalpha() and method.isascii() else value(method)
     safe = path if path.isascii() and path.isprintable() and " " not in path else value(path)
+    return f"HTTP:{word} {_tag_and_action(verdict)}{connection.caller} {word} {connection.origin}{safe}"
+
+
+def _origin(origin: Origin | None) -> str:
+    """The URL up to its path, with the port unless it is the scheme's own."""
     if origin is None:
-        return f"http://unknown{safe}"
+        return "http://unknown"
     port = "" if DEFAULT_PORTS.get(origin.scheme) == origin.port else f":{origin.port}"
-    return f"{origin.scheme.value}://{sentence(origin.host.bracketed)}{port}{safe}"
+    return f"{origin.scheme.value}://{sentence(origin.host.bracketed)}{port}"
 
 
 def _rule(verdict: Verdict, entry: str | None, protocol: str) -> str:
