@@ -54,6 +54,7 @@ class TlsProfile:
         self._anchors = tuple(path for path in (roots or system_bundle(), upstream_ca_file) if path is not None)
         self._use_library_roots = roots is None and system_bundle() is None
         self._upstream: dict[tuple[str, ...], ssl.SSLContext] = {}
+        self.upstream_context(("http/1.1",))  # now, so that a trust file without certificates fails the start
 
     def upstream_context(self, alpn: tuple[str, ...]) -> ssl.SSLContext:
         """The context for origins that are offered `alpn`; always the same object, so that sessions resume."""
