@@ -100,7 +100,7 @@ def _prefix(path: KeyPath) -> str:
 
 def _did_you_mean(key: str, known: Iterable[str]) -> str:
     keys = sorted(known)
-    near = difflib.get_close_matches(key, keys, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(key, keys, n=1, cutoff=0.7)
     if near:
         return f"did you mean `{near[0]}`?"
     return f"known keys here: {', '.join(keys)}" if 0 < len(keys) <= _MAX_LISTED_KEYS else ""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from egress.model.address import Host, IpNetwork
 from egress.model.destination import AddressRule, TlsMode
-from egress.model.verdict import RuleRef
+from egress.model.verdict import RuleRef, Verdict
 from egress.policy.globs import GlobIndex
 from egress.policy.hosts import HostTable
 
@@ -132,12 +132,20 @@ class McpOptions:
     deny_style: str = "rpc"
 
 
+VERDICT_LIMIT = 8192
+"""Verdicts remembered per policy; then all are dropped and the next questions fill the memory again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Matchers:
-    """Compiled once per generation: the endpoint's own path, and its rule paths (allow rules first, then deny)."""
+    """Compiled once per generation: the endpoint's own path, and its rule paths (allow rules first, then deny).
+
+    `verdicts` is shared by all endpoints of one policy and belongs to `egress.l7.judge`.
+    """
 
     route: GlobIndex | None
     paths: GlobIndex
+    verdicts: dict[Any, Verdict]
 
 
 @dataclass(frozen=True, slots=True)

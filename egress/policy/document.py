@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from egress.documents.units import read_duration, read_size
 
@@ -228,3 +228,37 @@ class PolicyModel(Model):
     network_policies: dict[str, EntryModel] = {}
     network_middlewares: dict[str, MiddlewareModel] = {}
     tests: list[TestModel] = []
+
+
+def salvage(data: object) -> PolicyModel:
+    """What can be read of a document that has errors, so that the rest of it is checked in the same run.
+
+    Endpoints that cannot be read are None; other parts that cannot be read are left out.
+    """
+    sections = data if isinstance(data, dict) else {}
+    entries = sections.get("network_policies")
+    kept: dict[str, Any] = {"version": sections["version"] if _readable(version=sections.get("version")) else 1}
+    for key in ("filesystem_policy", "landlock", "process", "network_middlewares", "tests"):
+        if key in sections and _readable(**{"version": 1, key: sections[key]}):
+            kept[key] = sections[key]
+    kept["network_policies"] = {}
+    for key, entry in entries.items() if isinstance(entries, dict) else ():
+        part = _readable_entry(entry)
+        if _readable(version=1, network_policies={key: part}):
+            kept["network_policies"][key] = part
+    return PolicyModel.model_validate(kept)
+
+
+def _readable_entry(entry: object) -> object:
+    if not isinstance(entry, dict) or not isinstance(entry.get("endpoints"), list):
+        return entry
+    endpoints = [one if _readable(EndpointModel, one) else None for one in entry["endpoints"]]
+    return {**entry, "endpoints": endpoints}
+
+
+def _readable(model: type[Model] | None = None, data: object = None, **sections: object) -> bool:
+    try:
+        (model or PolicyModel).model_validate(data if model else sections)
+    except ValidationError:
+        return False
+    return True

@@ -243,19 +243,20 @@ class PatternSet:
 
 
 class GlobIndex:
-    """Globs of possibly different dialects, asked together. Paths and executables are absolute, so `/**` is all."""
+    """Globs of possibly different dialects, asked together; dialect None is literal text. Paths and executables are
+    absolute, so `/**` is all."""
 
     __slots__ = ("_always", "_ids", "_literals", "_patterns")
 
-    def __init__(self, globs: Sequence[tuple[str, Dialect]]) -> None:
+    def __init__(self, globs: Sequence[tuple[str, Dialect | None]]) -> None:
         literals: dict[str, list[int]] = {}
         always: list[int] = []
         expressions: dict[int, str] = {}
         for number, (pattern, dialect) in enumerate(globs):
-            if matches_everything(pattern, dialect):
-                always.append(number)
-            elif is_literal(pattern):
+            if dialect is None or is_literal(pattern):
                 literals.setdefault(pattern, []).append(number)
+            elif matches_everything(pattern, dialect):
+                always.append(number)
             else:
                 expressions[number] = translate(pattern, dialect)
         self._always = tuple(always)

@@ -127,10 +127,13 @@ class HostTable[Item]:
     def named(self, host: Host) -> list[Item]:
         """Items whose pattern names the host."""
         found = list(self._exact.get(host.name, ()))
-        if self._patterns is not None and not host.literal:
-            for number in self._patterns.match(host.name):
-                found.extend(self._wildcard_items[number])
-        return found
+        return found if host.literal else [*found, *self.covering(host.name)]
+
+    def covering(self, name: str) -> list[Item]:
+        """Items whose wildcard pattern matches the name."""
+        if self._patterns is None:
+            return []
+        return [item for number in self._patterns.match(name) for item in self._wildcard_items[number]]
 
     def lookup(self, host: Host) -> list[Item]:
         """Items whose pattern names the host, and those without one."""

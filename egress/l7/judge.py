@@ -1,0 +1,92 @@
+"""One request against an authorization: deny wins, audit softens what may be softened."""
+
+from typing import NamedTuple
+
+from egress.l7.rest import allowing_rule, denying_rule, read_queries
+from egress.model.message import Malformed, PathOddity, RequestHead
+from egress.model.verdict import Allow, Audited, Denial, DenialCode, ReasonCode, RuleRef, Stage, Verdict
+from egress.policy.authorization import Authorization
+from egress.policy.compiled import VERDICT_LIMIT, Endpoint, Enforcement, Protocol
+
+_REMEMBERED_TARGET = 512
+"""Longer targets are judged anew, so that what is remembered stays small whatever a workload asks for."""
+
+
+def judge(authorization: Authorization, endpoint: Endpoint, head: RequestHead) -> Verdict:
+    """The verdict on a request that `endpoint` owns (`egress.l7.select`)."""
+    if head.oddities and (denial := _odd_path(authorization, endpoint, head)):
+        return denial
+    if not endpoint.inspected:
+        return Allow()
+    if endpoint.protocol is not Protocol.REST:
+        return _not_enforced(authorization, endpoint)
+    if head.upgrade is not None and not endpoint.allow_upgrade:
+        reason = "upgrade needs `allow_upgrade: true` or `protocol: websocket` on the endpoint"
+        return Denial(Stage.L7, DenialCode.UPGRADE_REFUSED, reason, entry=authorization.entry)
+    question = _Question(authorization.entry, authorization.endpoints, endpoint, head.method, head.path, head.query)
+    known = endpoint.matchers.verdicts
+    verdict = known.get(question)
+    if verdict is None:
+        verdict = _judge_rest(question)
+        if len(head.path) + len(head.query or "") <= _REMEMBERED_TARGET:
+            if len(known) >= VERDICT_LIMIT:
+                known.clear()
+            known[question] = verdict
+    return verdict
+
+
+class _Question(NamedTuple):
+    """All that a verdict depends on, within one policy."""
+
+    entry: str
+    endpoints: tuple[Endpoint, ...]
+    endpoint: Endpoint
+    method: str
+    path: str
+    query: str | None
+
+
+def _judge_rest(question: _Question) -> Verdict:
+    entry, endpoints, endpoint, method, path, query = question
+    queries = read_queries(query)
+    if isinstance(queries, Malformed):
+        return Denial(Stage.L7, queries.code, queries.reason, entry=entry)
+    allowed_pairs, denied_pairs = queries
+    if any("\0" in value for pair in denied_pairs for value in pair):
+        return _soften(endpoint, _denied(entry, f"{method} {path} holds an encoded NUL in its query", None))
+    if rule := denying_rule(endpoints, method, path, denied_pairs):
+        return _soften(endpoint, _denied(entry, f"{method} {path} blocked by deny rule", rule.ref))
+    if rule := allowing_rule(endpoints, endpoint.protocol, method, path, allowed_pairs):
+        return Allow(rule.ref)
+    return _soften(endpoint, _denied(entry, f"{method} {path} not permitted by policy", None))
+
+
+def _denied(entry: str, reason: str, rule: RuleRef | None) -> Denial:
+    code = ReasonCode.DENY_RULE if rule is not None else ReasonCode.METHOD_PATH_DENIED
+    return Denial(Stage.L7, DenialCode.POLICY_DENIED, reason, code, entry=entry, rule=rule, hard=False)
+
+
+def _soften(endpoint: Endpoint, denial: Denial) -> Verdict:
+    return Audited(denial) if endpoint.enforcement is Enforcement.AUDIT else denial
+
+
+def _not_enforced(authorization: Authorization, endpoint: Endpoint) -> Denial:
+    """Protocols whose bodies are not read yet: nothing of them passes."""
+    reason = f"`protocol: {endpoint.protocol}` cannot be inspected by this version"
+    return Denial(Stage.L7, DenialCode.UNSUPPORTED_L7_PROTOCOL, reason, entry=authorization.entry)
+
+
+def _odd_path(authorization: Authorization, endpoint: Endpoint, head: RequestHead) -> Denial | None:
+    """Spellings of a path that a server may read as another one, unless the endpoint accepts them."""
+    odd = head.oddities
+    if PathOddity.ENCODED_SLASH in odd and not endpoint.allow_encoded_slash:
+        reason = "encoded slash in the path; `allow_encoded_slash: true` on the endpoint permits it"
+    elif PathOddity.DOUBLE_ESCAPE in odd and not endpoint.allow_double_escape:
+        reason = "double escape in the path; `allow_double_escape: true` on the endpoint permits it"
+    elif PathOddity.BACKSLASH in odd and not endpoint.allow_backslash:
+        reason = "backslash in the path; `allow_backslash: true` on the endpoint permits it"
+    elif PathOddity.CHANGED in odd and endpoint.reject_noncanonical:
+        reason = "request-target must be canonical"
+    else:
+        return None
+    return Denial(Stage.L7, DenialCode.INVALID_REQUEST_TARGET, reason, entry=authorization.entry)
