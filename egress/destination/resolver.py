@@ -165,12 +165,14 @@ def _read_hosts(path: Path) -> str:
     """The text of a hosts file, empty when there is none. Anything but a plain file is left alone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            content = os.read(descriptor, HOSTS_FILE_BYTES) if plain else b""
+        finally:
+            os.close(descriptor)
     except OSError:
         return ""
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
-        return file.read(HOSTS_FILE_BYTES).decode("utf-8", errors="replace")
+    return content.decode("utf-8", errors="replace")
 
 
 class _NameServers:
