@@ -7,11 +7,10 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from socketserver import ThreadingMixIn
 
 import pytest
 from dnslib import AAAA, CNAME, QTYPE, RCODE, RR, A, DNSRecord
-from dnslib.server import BaseResolver, DNSHandler, DNSServer, UDPServer
+from dnslib.server import BaseResolver, DNSHandler, DNSServer
 
 from egress.destination.local import LocalAddresses, expand_wildcards
 from egress.destination.resolver import NameResolver, ResolverSettings, WorkloadHosts
@@ -52,14 +51,10 @@ class Zone(BaseResolver):
         return reply
 
 
-class _Threaded(ThreadingMixIn, UDPServer):
-    daemon_threads = True
-
-
 @pytest.fixture(scope="module")
 def running_zone() -> Iterator[tuple[Zone, int]]:
     zone = Zone()
-    running = DNSServer(zone, address="127.0.0.1", port=0, logger=_Quiet(), server=_Threaded)
+    running = DNSServer(zone, address="127.0.0.1", port=0, logger=_Quiet())
     running.start_thread()
     yield zone, running.server.server_address[1]
     running.stop()
