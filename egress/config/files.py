@@ -19,7 +19,7 @@ def read_document(path: Path) -> bytes | Diagnostic:
 
 
 def read_secret(path: Path) -> str | Diagnostic:
-    """The text of a file that only we may read, without the line end that editors add."""
+    """The first line of a file that only we may read."""
     content = _read(path, MAX_SECRET_BYTES)
     if isinstance(content, Diagnostic):
         return content
@@ -27,7 +27,7 @@ def read_secret(path: Path) -> str | Diagnostic:
     if problem is not None:
         return problem
     try:
-        text = content.decode().removesuffix("\n").removesuffix("\r")
+        text = content.decode().partition("\n")[0].removesuffix("\r")
     except UnicodeDecodeError:
         return error(Location(str(path)), "is not UTF-8 text")
     return text if text else error(Location(str(path)), "is empty")
@@ -40,10 +40,13 @@ def _read(path: Path, limit: int) -> bytes | Diagnostic:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as failure:
         return error(location, f"cannot be read: {os.strerror(failure.errno or 0)}")
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return error(location, "is not a regular file")
-        content = file.read(limit + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(limit + 1)
+    finally:
+        os.close(descriptor)
     return content if len(content) <= limit else error(location, f"is larger than {limit} bytes")
 
 

@@ -58,7 +58,7 @@ def _covers(wide: AgentMatch, narrow: AgentMatch) -> bool:
 def _agent(settings: Settings, document: Document, index: int) -> Iterator[Diagnostic]:
     agent, name = settings.agents[index], f"agents[{index}]"
     match, location = agent.match, document.locate(("agents", index, "match"))
-    if not match.uids and not match.cidrs and match.proxy_auth is None:
+    if match == AgentMatch():
         yield error(location, f"{name}.match: matches nobody", "give at least one of `uids`, `cidrs`, `proxy_auth`")
         return
     exposed = not all(address.loopback for address in settings.listen.proxy)
@@ -71,10 +71,10 @@ def _agent(settings: Settings, document: Document, index: int) -> Iterator[Diagn
         )
     if exposed and match.proxy_auth is not None:
         yield warning(location, f"{name}: its password crosses the network in clear", "listen on loopback only")
-    if match.uids or match.proxy_auth is not None:
+    if match.uids is not None or match.proxy_auth is not None:
         return
     for block in match.cidrs or ():
-        if block.prefixlen < _WIDEST_BLOCK[block.version]:
+        if not block.is_loopback and block.prefixlen < _WIDEST_BLOCK[block.version]:
             message = f"{name}: everybody in {block} is this agent"
             yield warning(location, message, f"a block of /{_WIDEST_BLOCK[block.version]} or narrower, or `proxy_auth`")
 

@@ -43,6 +43,7 @@ from egress.config.types import (
     Resolver,
     Size,
     SocketAddress,
+    Some,
     TokenOrOff,
     Uid,
     Wait,
@@ -65,8 +66,8 @@ class ProxyAuth(Section):
 
 
 class AgentMatch(Section):
-    uids: Many[Uid] | None = live(None, "user ids of local processes")
-    cidrs: Many[Network] | None = live(None, "client addresses")
+    uids: Some[Uid] | None = live(None, "user ids of local processes")
+    cidrs: Some[Network] | None = live(None, "client addresses")
     proxy_auth: ProxyAuth | None = live(None, "a credential the client sends")
 
     def covers_block(self, block: IPv4Network | IPv6Network) -> bool:

@@ -233,6 +233,14 @@ def _many(value: object) -> tuple[Any, ...]:
     raise ValueError("must be a list")
 
 
+def _some(value: object) -> tuple[Any, ...]:
+    """An empty list of matchers would read as "anybody"."""
+    items = _many(value)
+    if not items:
+        raise ValueError("must not be empty\nleave the key out instead")
+    return items
+
+
 def _bare_number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -243,6 +251,7 @@ def _text(value: object) -> str:
     return value
 
 
+type Some[T] = Annotated[tuple[T, ...], BeforeValidator(_some)]
 type Many[T] = Annotated[tuple[T, ...], BeforeValidator(_many)]
 
 Duration = Annotated[float, BeforeValidator(read_duration), Wording("duration")]
