@@ -21,7 +21,12 @@ from egress.tls.ca import (
 
 def directory_of(directory: Path | None, config: Path | None) -> Path:
     """Where the authority lives: as asked, else as the settings say."""
-    return directory.absolute() if directory is not None else operator_settings(config).ca_dir
+    if directory is not None:
+        return directory.absolute()
+    settings = operator_settings(config)
+    if settings.tls.ephemeral:
+        fail("`tls.ephemeral` is set: each start makes its own authority; its ready file says where")
+    return settings.ca_dir
 
 
 def init(directory: Path) -> None:

@@ -256,7 +256,9 @@ class Settings(Section):
 
     @property
     def ca_dir(self) -> Path:
-        return self.tls.ca_dir or self.state / "ca"
+        """Where certificate and bundle are. An ephemeral authority keeps out of the way of a lasting one."""
+        directory = self.tls.ca_dir or self.state / "ca"
+        return directory / "ephemeral" if self.tls.ephemeral else directory
 
     @property
     def events_dir(self) -> Path:

@@ -16,9 +16,6 @@ from egress.model.body import FramingKind
 from egress.model.message import FieldLine, Malformed, RequestHead, ResponseHead, WireHead
 from egress.model.verdict import DenialCode
 
-_H2C = Malformed(
-    "HTTP/2 cleartext upgrade (h2c) is not supported for L7-inspected endpoints", DenialCode.UNSUPPORTED_L7_PROTOCOL
-)
 _SPECIAL = HOP_BY_HOP | {
     b"host", b"content-length", b"transfer-encoding", b"expect", b"te", b"http2-settings"
 }  # fmt: skip
@@ -146,9 +143,7 @@ def _request(wire: WireHead, target: Target, sorted_fields: _Sorted, origin: Ori
     upgrade = None
     if b"upgrade" in special or b"http2-settings" in special:
         wanted = requested_upgrade(wire.method, wire.lines, options)
-        if wanted is Upgrade.H2C:
-            return _H2C
-        upgrade = "websocket" if wanted is Upgrade.WEBSOCKET else None
+        upgrade = None if wanted is Upgrade.NONE else wanted.value
     expect = special.get(b"expect")
     if expect and [value.lower() for value in expect] != [b"100-continue"]:
         return Malformed("unknown expectation", DenialCode.EXPECTATION_FAILED)
@@ -161,8 +156,9 @@ def _request(wire: WireHead, target: Target, sorted_fields: _Sorted, origin: Ori
         target.query,
         tuple(fields),
         framing,
-        keep_alive=b"close" not in options and (wire.version != b"HTTP/1.0" or b"keep-alive" in options),
+        keep_alive=b"close" not in options and wire.version != b"HTTP/1.0",
         expect_continue=bool(expect) and wire.version != b"HTTP/1.0",
         upgrade=upgrade,
         oddities=target.path.oddities,
+        http10=wire.version == b"HTTP/1.0",
     )

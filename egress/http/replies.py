@@ -12,11 +12,22 @@ RETRY_AFTER_SECONDS = 1
 PROXY_REALM = b'Basic realm="egress"'
 
 _PHRASES = {
-    200: b"OK", 400: b"Bad Request", 403: b"Forbidden", 405: b"Method Not Allowed", 407: b"Proxy Authentication Required",
-    408: b"Request Timeout", 413: b"Content Too Large", 415: b"Unsupported Media Type", 417: b"Expectation Failed",
-    429: b"Too Many Requests", 431: b"Request Header Fields Too Large", 500: b"Internal Server Error",
-    502: b"Bad Gateway", 503: b"Service Unavailable", 504: b"Gateway Timeout",
-}  # fmt: skip
+    200: b"OK",
+    400: b"Bad Request",
+    403: b"Forbidden",
+    405: b"Method Not Allowed",
+    407: b"Proxy Authentication Required",
+    408: b"Request Timeout",
+    413: b"Content Too Large",
+    415: b"Unsupported Media Type",
+    417: b"Expectation Failed",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    502: b"Bad Gateway",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+}
 
 _WITH_MESSAGE = frozenset((DenialCode.REQUEST_AUTHORITY_MISMATCH,))
 """Codes whose OpenShell body says `message`; both keys are sent."""

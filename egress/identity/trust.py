@@ -63,7 +63,7 @@ class TrustStore:
         """`report` is called from the thread that noticed."""
         self._clock = clock or SystemClock()
         self._procfs = procfs
-        self._mode = mode
+        self.mode = mode
         self._report = report
         self._digests: OrderedDict[Fingerprint, str] = OrderedDict()
         self._trusted: dict[str, str] = {}
@@ -91,7 +91,7 @@ class TrustStore:
         """The digest of an image that may be taken for its path; None: unreadable, and nothing is compared anyway."""
         digest = self._digest(image)
         if isinstance(digest, Distrust):
-            return None if self._mode is TofuMode.OFF else digest
+            return None if self.mode is TofuMode.OFF else digest
         return self._judge(image, digest) or digest
 
     def known_digest(self, image: Image) -> str | None:
@@ -135,7 +135,7 @@ class TrustStore:
 
     def _judge(self, image: Image, digest: str) -> Distrust | None:
         """Compare with what is trusted under the image's path; first sight makes it trusted."""
-        if self._mode is TofuMode.OFF or digest in self._pins.get(image.path, ()):
+        if self.mode is TofuMode.OFF or digest in self._pins.get(image.path, ()):
             return None
         with self._lock:
             trusted = self._trusted.get(image.path)
@@ -143,10 +143,10 @@ class TrustStore:
                 return self._first_sight(image, digest)
             if trusted == digest:
                 return None
-            if self._mode is TofuMode.WARN:
+            if self.mode is TofuMode.WARN:
                 self._trusted[image.path] = digest
         self._report(self._changed(image, trusted, digest))
-        if self._mode is TofuMode.WARN:
+        if self.mode is TofuMode.WARN:
             return None
         detail = f"Binary integrity violation: {image.path} hash changed (cached: {trusted}, current: {digest})"
         return Distrust(UnavailableReason.HASH_CHANGED, f"binary integrity check failed: {detail}")
@@ -168,7 +168,7 @@ class TrustStore:
             "egress.identity.executable_changed",
             "An executable is not the one first seen under its path",
             Severity.HIGH,
-            blocked=self._mode is TofuMode.STRICT,
+            blocked=self.mode is TofuMode.STRICT,
             evidence=(("path", image.path), ("trusted_sha256", trusted), ("sha256", digest)),
         )
 

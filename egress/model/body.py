@@ -1,9 +1,7 @@
-"""How long a body is, and how much of it must be held."""
+"""How long a body is."""
 
 from dataclasses import dataclass
 from enum import StrEnum
-
-from egress.model.verdict import Stage
 
 
 class FramingKind(StrEnum):
@@ -33,14 +31,3 @@ UNTIL_CLOSE = Framing(FramingKind.UNTIL_CLOSE)
 
 def of_length(length: int) -> Framing:
     return Framing(FramingKind.LENGTH, length)
-
-
-@dataclass(frozen=True, slots=True)
-class BodyPlan:
-    """`hold`: ceiling in bytes of a body that must be complete before it is judged; None streams it through."""
-
-    hold: int | None = None
-    wanted_by: tuple[Stage, ...] = ()
-
-
-STREAM_THROUGH = BodyPlan()

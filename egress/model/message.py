@@ -37,8 +37,8 @@ class RequestHead:
     """One request as it is judged and sent.
 
     `path` is canonical (http-surface.md section 6), `query` the raw bytes after the first `?`. `fields` are
-    end-to-end fields in order and case, without `Host`, framing and hop-by-hop fields. `upgrade` is the lower-case
-    protocol of a requested upgrade that passed its checks.
+    end-to-end fields in order and case, without `Host`, framing and hop-by-hop fields. `upgrade` is `websocket` for
+    a complete handshake, `h2c` for an attempt at that.
     """
 
     method: str
@@ -51,6 +51,8 @@ class RequestHead:
     expect_continue: bool = False
     upgrade: str | None = None
     oddities: PathOddity = PathOddity.NONE
+    http10: bool = False
+    """The client speaks HTTP/1.0: no chunked coding, no interim replies, one request."""
 
     @property
     def target(self) -> str:

@@ -37,6 +37,7 @@ class DenialCode(Enum):
     EXPECTATION_FAILED = ("expectation_failed", 417, Layer.L7, False)
     PROXY_AUTH_REQUIRED = ("proxy_auth_required", 407, Layer.L4, True)
     CLIENT_NOT_ALLOWED = ("client_not_allowed", 403, Layer.L4, False)
+    RATE_LIMITED = ("rate_limited", 429, Layer.L4, True)
     OVERLOADED = ("overloaded", 503, Layer.L4, True)
     POLICY_DENIED = ("policy_denied", 403, Layer.L4, False)
     REQUEST_AUTHORITY_MISMATCH = ("request_authority_mismatch", 403, Layer.L7, False)

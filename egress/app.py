@@ -1,0 +1,394 @@
+"""The composition root: settings in, running proxy out. The only module that knows every concrete class."""
+
+import asyncio
+import gc
+import ipaddress
+import logging
+import resource
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from egress import __version__
+from egress.accept.admission import Admission, AdmissionLimits
+from egress.accept.client import serve_client
+from egress.accept.door import Callers, Door
+from egress.accept.listener import Listener
+from egress.admin.metrics import MetricsEndpoint
+from egress.config.overrides import Flags
+from egress.config.settings import Settings
+from egress.destination.hosts import detect_gateway
+from egress.destination.local import LocalAddresses, expand_wildcards
+from egress.destination.resolver import NameResolver, ResolverSettings, WorkloadHosts
+from egress.destination.validate import DestinationSettings
+from egress.engine.drain import Drain
+from egress.engine.enter import Front
+from egress.engine.origin import Upstream
+from egress.engine.stream import Stream
+from egress.engine.tunnel import Timeouts, Tunnel
+from egress.events.bus import EventBus
+from egress.events.event import Lifecycle, LifecycleStep, StateChange
+from egress.events.settings import (
+    Compat,
+    Compress,
+    Device,
+    EventSettings,
+    Fsync,
+    Rotation,
+    Standard,
+    StderrMode,
+)
+from egress.events.sinks import Sinks, build_sinks
+from egress.generation.cell import RuntimeCell
+from egress.generation.generation import Generation
+from egress.generation.prepare import Candidate
+from egress.generation.reload import Reloader, Watched
+from egress.identity.agents import AgentTable, AuthFailures
+from egress.identity.resolver import AnchorSource, IdentitySettings, ProcessIdentity, pid_file_anchor
+from egress.identity.trust import TofuMode
+from egress.model.address import IpAddress
+from egress.model.clock import SystemClock
+from egress.model.errors import DependencyError, Side
+from egress.model.message import RequestHead
+from egress.pipeline.ports import Services
+from egress.tls.ca import LocalAuthority, TrustFiles, open_authority, publish
+from egress.tls.cache import ContextCache
+from egress.tls.profile import TlsProfile
+from egress.upstream.dial import Dialer, DialTimes
+from egress.upstream.pool import Pool, PoolLimits
+
+log = logging.getLogger(__name__)
+
+EVENT_CLOSE_SECONDS = 5.0
+_HOSTS_FILE = Path("/etc/hosts")
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a started proxy tells: addresses as `host:port`, and PEM files that workloads need."""
+
+    proxy: tuple[str, ...]
+    metrics: str | None
+    trust: TrustFiles | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Lasting:
+    """Parts that outlive a reload."""
+
+    loop: asyncio.AbstractEventLoop
+    clock: SystemClock
+    authority: LocalAuthority | None
+    identity: ProcessIdentity
+    local: LocalAddresses
+    failures: AuthFailures
+    admission: Admission
+    pool: Pool[Stream]
+    drain: Drain
+    events: EventBus
+    cell: RuntimeCell
+    own: frozenset[tuple[IpAddress, int]]
+    anchor: AnchorSource | None
+
+
+class Proxy:
+    """One running proxy. `run` returns when it has stopped; `stop` and `reload` may be called from signal handlers."""
+
+    def __init__(self, candidate: Candidate, flags: Flags, environment: Mapping[str, str]) -> None:
+        self._candidate = candidate
+        self._flags = flags
+        self._environment = environment
+        self._stop = asyncio.Event()
+        self._kill = asyncio.Event()
+        self._reloader: Reloader | None = None
+        self._door: Door | None = None
+
+    def stop(self) -> None:
+        """Drain; a second call ends at once."""
+        if self._stop.is_set():
+            self._kill.set()
+        self._stop.set()
+
+    def reload(self) -> None:
+        """Read the files again now."""
+        if self._reloader is not None:
+            self._reloader.trigger()
+
+    async def run(self, ready: Callable[[Ready], None]) -> None:
+        """Listen, serve, drain. Raises `OSError` and `DependencyError` when it cannot start."""
+        settings = self._candidate.settings
+        sockets = [Listener.bind(address.host.name, address.port) for address in settings.listen.proxy]
+        metrics_socket = None
+        if settings.metrics.address is not None:
+            metrics_socket = Listener.bind(settings.metrics.address.host.name, settings.metrics.address.port)
+        clock = SystemClock()
+        sinks = build_sinks(_event_settings(settings), clock)
+        events = EventBus(sinks.all)
+        events.emit(Lifecycle(clock.now(), LifecycleStep.START))
+        own = [_bound(sock) for sock in (*sockets, *([metrics_socket] if metrics_socket else []))]
+        authority, trust = _authority(settings)
+        lasting = self._lasting(clock, events, authority, own)
+        self._door = _door(settings, self._candidate.agents, lasting)
+        try:
+            await self._serve(lasting, sinks, sockets, metrics_socket, trust, ready)
+        finally:
+            events.emit(Lifecycle(clock.now(), LifecycleStep.STOP))
+            lasting.pool.close()
+            lasting.identity.close()
+            events.close(EVENT_CLOSE_SECONDS)
+
+    async def _serve(
+        self,
+        lasting: _Lasting,
+        sinks: Sinks,
+        sockets: list[socket.socket],
+        metrics_socket: socket.socket | None,
+        trust: TrustFiles | None,
+        ready: Callable[[Ready], None],
+    ) -> None:
+        listener = Listener(self._serve_client)
+        endpoint = MetricsEndpoint(sinks.metrics.render)
+        async with asyncio.TaskGroup() as group:
+            if metrics_socket is not None:
+                await endpoint.start(metrics_socket)
+            await listener.start(sockets, group)
+            addresses = tuple(_spelled(sock) for sock in sockets)
+            for address in addresses:
+                lasting.events.emit(Lifecycle(lasting.clock.now(), LifecycleStep.LISTEN, address=address))
+            self._tell_loaded(lasting, "loaded", self._candidate.generation)
+            self._reloader = self._make_reloader(lasting)
+            watching = group.create_task(self._reloader.run())
+            _settle_memory()
+            ready(Ready(addresses, _spelled(metrics_socket) if metrics_socket else None, trust))
+            await self._stop.wait()
+            watching.cancel()
+            listener.stop()
+            endpoint.close()
+            lasting.drain.begin()
+            await self._drain(listener)
+
+    async def _serve_client(self, client: Stream) -> None:
+        door = self._door
+        assert door is not None
+        await serve_client(client, door)
+
+    async def _drain(self, listener: Listener) -> None:
+        """Let work finish for `timeouts.drain`, or until a second signal."""
+        async with asyncio.TaskGroup() as group:
+            finished = group.create_task(listener.drained(self._candidate.settings.timeouts.drain))
+            killed = group.create_task(self._kill.wait())
+            await asyncio.wait((finished, killed), return_when=asyncio.FIRST_COMPLETED)
+            finished.cancel()
+            killed.cancel()
+        listener.abort()
+
+    def _lasting(
+        self, clock: SystemClock, events: EventBus, authority: LocalAuthority | None, own: list[tuple[IpAddress, int]]
+    ) -> _Lasting:
+        settings = self._candidate.settings
+        loop = asyncio.get_running_loop()
+        local = LocalAddresses()
+        anchor = _anchor(settings)
+        netns = settings.identity.netns
+        identity = ProcessIdentity(
+            IdentitySettings(
+                anchor,
+                Path(f"/proc/{netns}/ns/net") if isinstance(netns, int) else netns,
+                TofuMode(settings.identity.tofu),
+            ),
+            events.emit,
+        )
+        return _Lasting(
+            loop, clock, authority, identity, local, AuthFailures(clock), Admission(_admission_limits(settings)),
+            Pool(loop, _pool_limits(settings)), Drain(), events, RuntimeCell(self._candidate.generation),
+            expand_wildcards(own, local.current()), anchor,
+        )  # fmt: skip
+
+    def _make_reloader(self, lasting: _Lasting) -> Reloader:
+        settings = self._candidate.settings
+
+        def install(candidate: Candidate) -> None:
+            self._install(candidate, lasting)
+
+        watched = Watched(self._flags, self._environment, settings.reload.watch)
+        return Reloader(watched, self._candidate, install, lambda generation: self._quarantine(generation, lasting),
+                        lasting.events.emit, lasting.clock)  # fmt: skip
+
+    def _install(self, candidate: Candidate, lasting: _Lasting) -> None:
+        """Make a prepared candidate current, in one turn of the loop."""
+        settings = candidate.settings
+        lasting.admission.limits = _admission_limits(settings)
+        lasting.pool.limits = _pool_limits(settings)
+        lasting.identity.trust.mode = TofuMode(settings.identity.tofu)
+        self._door = _door(settings, candidate.agents, lasting)
+        lasting.cell.install(candidate.generation)
+        self._candidate = candidate
+        self._tell_loaded(lasting, "loaded", candidate.generation)
+
+    def _quarantine(self, generation: Generation, lasting: _Lasting) -> None:
+        lasting.cell.install(generation)
+        self._tell_loaded(lasting, "fail_closed", generation)
+
+    @staticmethod
+    def _tell_loaded(lasting: _Lasting, word: str, generation: Generation) -> None:
+        detail = "policy loaded" if generation.quarantine is None else "quarantined until a valid policy is loaded"
+        lasting.events.emit(
+            StateChange(
+                lasting.clock.now(), word, detail, generation=generation.number, policy_digest=generation.digest
+            )
+        )
+
+
+def _door(settings: Settings, agents: AgentTable, lasting: _Lasting) -> Door:
+    """Everything a new connection reads, derived from settings."""
+    profile = TlsProfile(settings.tls.upstream_ca_file)
+    contexts = None
+    if lasting.authority is not None:
+        contexts = ContextCache(lasting.authority, settings.limits.leaf_cache, profile, lasting.clock)
+    times = DialTimes(settings.timeouts.connect_address, settings.timeouts.connect)
+    dialer = Dialer(lambda: Stream(lasting.loop, Side.UPSTREAM), times)
+    services = Services(
+        runtime=lasting.cell,
+        identity=lasting.identity,
+        names=_names(settings, lasting.anchor),
+        events=lasting.events,
+        clock=lasting.clock,
+        destinations=_destinations(settings),
+        own_listeners=lasting.own,
+        via=settings.http.via.encode() if settings.http.via else None,
+    )
+    return Door(
+        services=services,
+        upstream=Upstream(dialer, lasting.pool, profile, settings.timeouts.tls_handshake),
+        front=Front(contexts, settings.engine.fast_lane == "auto", _run_mitm, _forward_mitm),
+        timeouts=_timeouts(settings),
+        admission=lasting.admission,
+        drain=lasting.drain,
+        callers=Callers(agents, lasting.identity, lasting.local, lasting.failures),
+    )
+
+
+async def _run_mitm(tunnel: Tunnel) -> None:
+    """The mitm lane; mitmproxy costs 0.3 s and 35 MB and is imported by the first tunnel that needs it."""
+    from egress.engine.mitm import lane  # noqa: PLC0415
+
+    await lane.run(tunnel)
+
+
+async def _forward_mitm(tunnel: Tunnel, head: RequestHead) -> bool:
+    from egress.engine.mitm import lane  # noqa: PLC0415
+
+    return await lane.serve_forward(tunnel, head)
+
+
+def _names(settings: Settings, anchor: AnchorSource | None) -> NameResolver:
+    chosen = settings.resolver
+
+    def workload_root() -> Path | None:
+        pid = anchor() if anchor is not None else None
+        return Path(f"/proc/{pid}/root") if pid else None
+
+    servers = tuple((address, server.port) for server in chosen.servers if (address := server.host.address))
+    return NameResolver(
+        ResolverSettings(servers, chosen.timeout, chosen.cache, WorkloadHosts(chosen.workload_hosts)), workload_root
+    )
+
+
+def _destinations(settings: Settings) -> DestinationSettings:
+    wanted = settings.destinations.host_gateway
+    gateway: IpAddress | None
+    if wanted == "auto":
+        try:
+            gateway = detect_gateway(_HOSTS_FILE.read_text(errors="replace"))
+        except OSError:
+            gateway = None
+    else:
+        gateway = None if wanted is None or isinstance(wanted, str) else wanted
+    return DestinationSettings(
+        {host.name: address for host, address in settings.destinations.aliases.items()},
+        gateway,
+        settings.destinations.trust_declared_hosts,
+        settings.errors.verbose,
+    )
+
+
+def _timeouts(settings: Settings) -> Timeouts:
+    chosen = settings.timeouts
+    return Timeouts(
+        chosen.head, chosen.body_idle, chosen.tunnel_start, chosen.keepalive, chosen.response_idle,
+        chosen.response_head, chosen.websocket_idle, chosen.raw_idle, chosen.half_closed, chosen.tls_handshake,
+    )  # fmt: skip
+
+
+def _admission_limits(settings: Settings) -> AdmissionLimits:
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return AdmissionLimits(*settings.limits.caps(descriptors))
+
+
+def _pool_limits(settings: Settings) -> PoolLimits:
+    limits = settings.limits
+    return PoolLimits(limits.pool_idle, limits.pool_idle_per_key, limits.pool_idle_time)
+
+
+def _anchor(settings: Settings) -> AnchorSource | None:
+    anchor = settings.identity.anchor
+    if anchor is None:
+        return None
+    return pid_file_anchor(anchor) if isinstance(anchor, Path) else lambda: anchor
+
+
+def _authority(settings: Settings) -> tuple[LocalAuthority | None, TrustFiles | None]:
+    """The local authority and its public files; without them tunnels that need TLS opened are refused."""
+    try:
+        ephemeral = settings.tls.ephemeral
+        authority = LocalAuthority.create() if ephemeral else open_authority(settings.ca_dir)
+        return authority, publish(authority, settings.ca_dir)
+    except (DependencyError, OSError) as error:
+        log.error("no local authority", extra={"reason": str(error)})  # noqa: TRY400
+        return None, None
+
+
+def _event_settings(settings: Settings) -> EventSettings:
+    chosen = settings.events
+    path = chosen.jsonl.path
+    rotate = chosen.jsonl.rotate
+    return EventSettings(
+        device=_device(),
+        version=__version__,
+        directory=None if path is not None and not chosen.shorthand.enabled else settings.events_dir,
+        compat=Compat(chosen.compat),
+        jsonl=chosen.jsonl.enabled,
+        jsonl_path=Standard.STDOUT if path == Path("-") else path,
+        rotation=Rotation(rotate.daily, rotate.max_bytes, rotate.keep, Compress(rotate.compress)),
+        fsync=Fsync(chosen.jsonl.fsync),
+        shorthand=chosen.shorthand.enabled,
+        stderr=StderrMode(chosen.shorthand.stderr),
+        ring=chosen.ring,
+    )
+
+
+def _device() -> Device:
+    try:
+        name = Path("/etc/hostname").read_text(errors="replace").strip()
+    except OSError:
+        name = ""
+    return Device(name or socket.gethostname())
+
+
+def _bound(sock: socket.socket) -> tuple[IpAddress, int]:
+
+    name = sock.getsockname()
+    return ipaddress.ip_address(name[0]), name[1]
+
+
+def _spelled(sock: socket.socket) -> str:
+    address, port = _bound(sock)
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+def _settle_memory() -> None:
+    """Start-up objects live for ever: keep the collector from walking them, and from running too often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)

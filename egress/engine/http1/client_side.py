@@ -1,0 +1,50 @@
+"""Reads request heads from a client and writes refusals to it; shared by tunnels and the proxy port."""
+
+import asyncio
+
+from egress.engine.stream import DeadlineExceeded, Stream
+from egress.http.lexer import NeedMore, find_head, lex_request
+from egress.http.replies import Reply
+from egress.model.errors import PeerError
+from egress.model.limits import LIMITS
+from egress.model.message import Malformed, WireHead
+from egress.model.verdict import DenialCode
+
+
+async def read_request_head(
+    client: Stream, limit: int, *, first_byte: tuple[float | None, str], rest: tuple[float | None, str]
+) -> WireHead | Malformed | None:
+    """The next head, None when the client has none to send.
+
+    `first_byte` and `rest` are (seconds, setting): how long a quiet client may idle, and how long a head that has
+    begun may take. Idling too long raises `DeadlineExceeded`; a head that stalls is `request_timeout`.
+    """
+    if not client.buffer and not await client.more(*first_byte):
+        return None
+    seconds, name = rest
+    deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    while isinstance(found := find_head(client.buffer, limit), NeedMore):
+        left = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
+        try:
+            if not await client.more(left, name):
+                return Malformed("the head ended early")
+        except DeadlineExceeded:
+            return Malformed("the head took too long", DenialCode.REQUEST_TIMEOUT)
+    if isinstance(found, Malformed):
+        return found
+    return lex_request(client.take(found))
+
+
+async def send_refusal(client: Stream, reply: Reply) -> None:
+    """Write a refusal and close, reading a little of what the client still sends so that it can read the reply."""
+    client.write(reply.http1())
+    client.write_eof()
+    drained = len(client.take())
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + LIMITS.refusal_drain_seconds
+    try:
+        while drained < LIMITS.refusal_drain_bytes and await client.more(max(0.0, deadline - loop.time()), "drain"):
+            drained += len(client.take())
+    except (DeadlineExceeded, PeerError):
+        pass
+    client.close()

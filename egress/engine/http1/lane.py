@@ -1,0 +1,92 @@
+"""The short path, default for HTTP/1.1: one request after the other on a decrypted client stream."""
+
+from egress.engine.http1.client_side import read_request_head, send_refusal
+from egress.engine.http1.relay import After, Relay
+from egress.engine.pump import Pump, PumpLimits
+from egress.engine.tunnel import Tunnel
+from egress.model.errors import PeerError
+from egress.model.limits import LIMITS
+from egress.model.message import Malformed, RequestHead, WireHead
+from egress.model.outcome import ByteCounts, RelayOutcome
+from egress.model.verdict import Denial
+from egress.pipeline.exchange import Exchange
+
+NAME = "http1"
+
+
+async def run(tunnel: Tunnel) -> None:
+    """Serve the tunnel's requests until one of them ends it."""
+    timeouts = tunnel.timeouts
+    idle = (timeouts.keepalive, "timeouts.keepalive")
+    head = (timeouts.head, "timeouts.head")
+    while not tunnel.drain.begun:
+        await tunnel.drain.wait_for_work(tunnel.client, *idle)
+        wire = await read_request_head(tunnel.client, LIMITS.tunnel_head_bytes, first_byte=idle, rest=head)
+        if wire is None or not await serve(tunnel, wire):
+            return
+    tunnel.client.close()
+
+
+async def serve(tunnel: Tunnel, wire: WireHead | Malformed | RequestHead) -> bool:
+    """One exchange; True when the client connection can carry another. Closes the client otherwise."""
+    tally = tunnel.tally
+    tally.exchanges += 1
+    exchange = Exchange(tunnel.connection, tunnel.services, tunnel.origin, NAME, tally.exchanges)
+    status: int | None = None
+    counts = ByteCounts()
+    outcome = RelayOutcome.FAILED
+    try:
+        head = exchange.begin(wire)
+        if isinstance(head, Denial):
+            outcome = RelayOutcome.DENIED
+            status = await _refuse(tunnel, exchange, head)
+            return False
+        relay = Relay(tunnel.client, tunnel.link, exchange, tunnel.timeouts)
+        after = await relay.run()
+        counts = relay.counts
+        tally.sent += counts.sent
+        tally.received += counts.received
+        if isinstance(after, Denial):
+            outcome = RelayOutcome.DENIED
+            status = await _refuse(tunnel, exchange, after)
+            return False
+        outcome, status = relay.outcome, relay.status
+        if relay.limit is not None:
+            tally.limit, tally.outcome = relay.limit, outcome
+        if after is After.UPGRADE:
+            exchange.finish(outcome, status, counts)
+            await _upgraded(tunnel, relay)
+            return False
+        return _settle(tunnel, after, http10=head.http10)
+    except PeerError:
+        outcome = RelayOutcome.CLIENT_GONE
+        raise
+    finally:
+        exchange.finish(outcome, status, counts)
+
+
+async def _refuse(tunnel: Tunnel, exchange: Exchange, denial: Denial) -> int:
+    reply = exchange.refuse(denial)
+    await send_refusal(tunnel.client, reply)
+    return reply.status
+
+
+def _settle(tunnel: Tunnel, after: After, *, http10: bool) -> bool:
+    if after is After.KEEP:
+        return True
+    if after is After.CLOSE:
+        tunnel.client.close()
+    elif http10:
+        # A plain FIN would look like the end of a body that runs until close.
+        tunnel.client.abort()
+    else:
+        tunnel.client.cut()
+    return False
+
+
+async def _upgraded(tunnel: Tunnel, relay: Relay) -> None:
+    """Relay an upgraded connection raw; only endpoints that allow this get here."""
+    origin = relay.origin_after_upgrade
+    assert origin is not None
+    limits = PumpLimits(tunnel.timeouts.websocket_idle, "timeouts.websocket_idle", tunnel.timeouts.half_closed)
+    await tunnel.pump(Pump(tunnel.client, origin, limits))

@@ -1,0 +1,291 @@
+"""One admitted exchange over HTTP/1.1: request out, response back, both streaming."""
+
+import asyncio
+from enum import Enum
+
+from egress.engine.http1.body import BodyReader, BodyWriter
+from egress.engine.origin import OriginLink
+from egress.engine.stream import DeadlineExceeded, Stream
+from egress.engine.tunnel import Timeouts
+from egress.http.head import interpret_response
+from egress.http.lexer import NeedMore, WireStatus, find_head, lex_response
+from egress.http.serialize import CONTINUE, close_line, interim_bytes, request_bytes, response_bytes
+from egress.model.body import CHUNKED, UNTIL_CLOSE, Framing, FramingKind
+from egress.model.errors import PeerError, Side
+from egress.model.limits import LIMITS
+from egress.model.message import Malformed, RequestHead, ResponseHead
+from egress.model.outcome import ByteCounts, RelayOutcome
+from egress.model.verdict import Denial, DenialCode, Stage
+from egress.pipeline.exchange import Exchange
+
+_CLIENT_GONE = PeerError(Side.DOWNSTREAM, "client is gone")
+
+
+class After(Enum):
+    """What becomes of the client connection."""
+
+    KEEP = "keep"
+    CLOSE = "close"
+    CUT = "cut"
+    UPGRADE = "upgrade"
+
+
+def _protocol_error(reason: str) -> Denial:
+    return Denial(Stage.UPSTREAM, DenialCode.UPSTREAM_PROTOCOL_ERROR, reason)
+
+
+class Relay:
+    """Moves one exchange between `client` and an origin connection. Use once."""
+
+    def __init__(self, client: Stream, link: OriginLink, exchange: Exchange, timeouts: Timeouts) -> None:
+        self._client = client
+        self._link = link
+        self._exchange = exchange
+        self._timeouts = timeouts
+        self._http10 = exchange.head is not None and exchange.head.http10
+        self._origin: Stream | None = None
+        self._upload_failure: Denial | None = None
+        self._may_send_body: asyncio.Event | None = None
+        self._body: BodyReader | None = None
+        self.received = 0
+        self.status: int | None = None
+        self.outcome = RelayOutcome.COMPLETE
+        self.limit: str | None = None
+        self.origin_after_upgrade: Stream | None = None
+
+    @property
+    def counts(self) -> ByteCounts:
+        return ByteCounts(self._body.size if self._body is not None else 0, self.received)
+
+    async def run(self) -> After | Denial:
+        """Relay the exchange; a denial is for the client, nothing was written to it yet."""
+        origin = await self._link.acquire()
+        if isinstance(origin, Denial):
+            return origin
+        request = self._exchange.send()
+        if isinstance(request, Denial):
+            self._link.release(origin)
+            return request
+        self._body = BodyReader(self._client, request.head.framing)
+        held = self._held_body(request.head)
+        if isinstance(held, Denial):
+            self._link.release(origin)
+            return held
+        may_retry = origin.received > 0 and self._body.complete
+        result = await self._attempt(origin, request.head, held)
+        if result is None and may_retry:
+            # The warm connection died before a byte of reply; what was sent is at hand and can be sent once more.
+            fresh = await self._link.fresh(("http/1.1",))
+            result = fresh if isinstance(fresh, Denial) else await self._attempt(fresh, request.head, held)
+        if result is None:
+            return _protocol_error("the origin closed the connection without a reply")
+        return result
+
+    def _held_body(self, head: RequestHead) -> bytes | Denial:
+        """A body that has arrived whole already; it goes out with the head in one write."""
+        assert self._body is not None
+        payload = b""
+        if not head.framing.empty and not head.expect_continue:
+            framing = head.framing
+            if framing.kind is FramingKind.CHUNKED or (framing.length or 0) <= len(self._client.buffer):
+                read = self._body.buffered()
+                if isinstance(read, Malformed):
+                    return Denial(Stage.L7, read.code, read.reason)
+                payload = read
+        writer = BodyWriter(head.framing)
+        wire = writer.encode(payload)
+        return wire + writer.end(self._body.trailers) if self._body.complete and not head.framing.empty else wire
+
+    async def _attempt(self, origin: Stream, head: RequestHead, held: bytes) -> After | Denial | None:
+        """One try on one connection; None when it died before any byte of a reply."""
+        assert self._body is not None
+        self._origin = origin
+        self._client.on_gone = lambda: origin.interrupt(_CLIENT_GONE)
+        expect = None
+        if head.expect_continue and not self._body.complete:
+            expect = b"100-continue"
+            self._may_send_body = asyncio.Event()
+        origin.write(request_bytes(head, expect=expect) + held)
+        try:
+            if self._body.complete:
+                return await self._answer(origin, head)
+            async with asyncio.TaskGroup() as group:
+                upload = group.create_task(self._upload(origin, head))
+                try:
+                    return await self._answer(origin, head)
+                finally:
+                    upload.cancel()
+        finally:
+            self._client.on_gone = None
+
+    # request body ----------------------------------------------------------------------------------------------
+
+    async def _upload(self, origin: Stream, head: RequestHead) -> None:
+        """Pump the request body; whatever goes wrong ends the wait for the answer, which then tells."""
+        assert self._body is not None
+        try:
+            if self._may_send_body is not None:
+                await self._wait_for_continue(self._may_send_body)
+            await self._pump_request(origin, head)
+        except DeadlineExceeded as error:
+            origin_stalls = error.limit == "timeouts.response_idle"
+            code = DenialCode.UPSTREAM_TIMEOUT if origin_stalls else DenialCode.REQUEST_TIMEOUT
+            self._fail_upload(origin, Denial(Stage.L7, code, "the request body stalled"))
+        except PeerError as error:
+            if error.side is Side.DOWNSTREAM:
+                origin.interrupt(error)
+
+    async def _pump_request(self, origin: Stream, head: RequestHead) -> None:
+        assert self._body is not None
+        writer = BodyWriter(head.framing)
+        while payload := await self._body.next(self._timeouts.body_idle, "timeouts.body_idle"):
+            if isinstance(payload, Malformed):
+                self._fail_upload(origin, Denial(Stage.L7, payload.code, payload.reason))
+                return
+            origin.write(writer.encode(payload))
+            if origin.congested:
+                await origin.drain(self._timeouts.response_idle, "timeouts.response_idle")
+        origin.write(writer.end(self._body.trailers))
+
+    async def _wait_for_continue(self, may_send: asyncio.Event) -> None:
+        """Give the origin a moment to answer `Expect`; a client that sends anyway is not made to wait."""
+        try:
+            async with asyncio.timeout(LIMITS.expect_wait_seconds):
+                await may_send.wait()
+        except TimeoutError:
+            if not self._http10 and not self._client.buffer:
+                self._client.write(CONTINUE)
+
+    def _fail_upload(self, origin: Stream, denial: Denial) -> None:
+        self._upload_failure = denial
+        origin.interrupt(PeerError(Side.DOWNSTREAM, denial.reason))
+
+    # response --------------------------------------------------------------------------------------------------
+
+    async def _answer(self, origin: Stream, head: RequestHead) -> After | Denial | None:
+        seen = origin.received
+        try:
+            response = await self._read_response(origin, head)
+        except DeadlineExceeded:
+            origin.abort()
+            return Denial(Stage.UPSTREAM, DenialCode.UPSTREAM_TIMEOUT, "the origin did not answer in time")
+        except PeerError as error:
+            origin.abort()
+            if self._upload_failure is not None:
+                return self._upload_failure
+            if error.side is Side.DOWNSTREAM:
+                return self._cut(RelayOutcome.CLIENT_GONE)
+            return None if origin.received == seen else _protocol_error("the origin broke off its reply")
+        if response is None:
+            origin.abort()
+            return None if origin.received == seen else _protocol_error("the origin broke off its reply")
+        checked = (
+            _protocol_error(response.reason) if isinstance(response, Malformed) else self._exchange.respond(response)
+        )
+        if isinstance(checked, Denial):
+            origin.abort()
+            return checked
+        if checked.status == 101:
+            return self._switch(origin, checked)
+        return await self._relay_response(origin, head, checked)
+
+    async def _read_response(self, origin: Stream, head: RequestHead) -> ResponseHead | Malformed | None:
+        """The final head, interim ones passed on before it; None when the origin ended without one."""
+        for _ in range(LIMITS.interim_responses):
+            wire = await self._read_status(origin)
+            if wire is None or isinstance(wire, Malformed):
+                return wire
+            response = interpret_response(wire, head.method)
+            if isinstance(response, Malformed) or response.status >= 200 or response.status == 101:
+                return response
+            self._pass_interim(response)
+        return Malformed("the origin sent too many interim replies")
+
+    async def _read_status(self, origin: Stream) -> WireStatus | Malformed | None:
+        seconds, name = self._timeouts.response_head, "timeouts.response_head"
+        while isinstance(found := find_head(origin.buffer, LIMITS.tunnel_head_bytes), NeedMore):
+            try:
+                if not await origin.more(seconds, name):
+                    return None
+            except DeadlineExceeded:
+                # The clock of the answer starts when the request is out; an upload has deadlines of its own.
+                if self._body is None or self._body.complete:
+                    raise
+        return found if isinstance(found, Malformed) else lex_response(origin.take(found))
+
+    def _pass_interim(self, response: ResponseHead) -> None:
+        if response.status != 100:
+            if not self._http10:
+                self._client.write(interim_bytes(response))
+        elif self._may_send_body is not None and not self._may_send_body.is_set():
+            self._client.write(CONTINUE)
+            self._may_send_body.set()
+
+    async def _relay_response(self, origin: Stream, head: RequestHead, response: ResponseHead) -> After:
+        assert self._body is not None
+        reader = BodyReader(origin, response.framing)
+        framing = _client_framing(response.framing, http10=self._http10)
+        keep = head.keep_alive and not self._http10 and self._body.complete
+        self.status = response.status
+        wire = response_bytes(response, framing, extra=b"" if keep else close_line())
+        try:
+            await self._copy(reader, BodyWriter(framing), wire)
+        except DeadlineExceeded as error:
+            origin.abort()
+            self.limit = error.limit
+            return self._cut(RelayOutcome.CUT)
+        except PeerError as error:
+            origin.abort()
+            gone = error.side is Side.DOWNSTREAM
+            return self._cut(RelayOutcome.CLIENT_GONE if gone else RelayOutcome.UPSTREAM_GONE)
+        if response.keep_alive and self._body.complete and response.framing.kind is not FramingKind.UNTIL_CLOSE:
+            self._link.release(origin)
+        else:
+            origin.close()
+        return After.KEEP if keep else After.CLOSE
+
+    def _cut(self, outcome: RelayOutcome) -> After:
+        self.outcome = outcome
+        return After.CUT
+
+    async def _copy(self, reader: BodyReader, writer: BodyWriter, wire: bytes) -> None:
+        """Head and body to the client; the head leaves with the first payload that is at hand."""
+        client = self._client
+        idle = (self._timeouts.response_idle, "timeouts.response_idle")
+        while True:
+            payload = reader.buffered()
+            if isinstance(payload, Malformed):
+                client.write(wire)
+                raise PeerError(Side.UPSTREAM, payload.reason)
+            wire += writer.encode(payload)
+            if reader.complete:
+                client.write(wire + writer.end(reader.trailers))
+                self.received = reader.size
+                return
+            if wire:
+                client.write(wire)
+                wire = b""
+            self.received = reader.size
+            if client.congested:
+                await client.drain(*idle)
+            if client.lost:
+                raise _CLIENT_GONE
+            if not reader.stream.buffer and not await reader.stream.more(*idle):
+                reader.ended()
+
+    def _switch(self, origin: Stream, response: ResponseHead) -> After:
+        head = self._exchange.head
+        assert head is not None
+        assert head.upgrade is not None
+        line = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % head.upgrade.encode("ascii")
+        self._client.write(response_bytes(response, UNTIL_CLOSE, extra=line))
+        self.status = response.status
+        self.origin_after_upgrade = origin
+        return After.UPGRADE
+
+
+def _client_framing(framing: Framing, *, http10: bool) -> Framing:
+    """A body that runs until close is chunked for a client that can read it, so that a cut shows."""
+    if framing.kind in (FramingKind.CHUNKED, FramingKind.UNTIL_CLOSE):
+        return UNTIL_CLOSE if http10 else CHUNKED
+    return framing

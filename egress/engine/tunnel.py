@@ -1,0 +1,78 @@
+"""What a lane is handed: a client stream, an opened connection, and the means to reach its origin."""
+
+from dataclasses import dataclass, field
+
+from egress.engine.drain import Drain
+from egress.engine.origin import OriginLink
+from egress.engine.pump import Pump
+from egress.engine.stream import Stream
+from egress.model.address import Origin
+from egress.model.outcome import ByteCounts, RelayOutcome
+from egress.pipeline.connection import OpenedConnection
+from egress.pipeline.ports import Services
+from egress.pipeline.revalidate import revalidate
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Settings `timeouts.*` in seconds; None is `off`."""
+
+    head: float | None = 15
+    body_idle: float | None = 30
+    tunnel_start: float | None = 30
+    keepalive: float | None = 300
+    response_idle: float | None = 300
+    response_head: float | None = 600
+    websocket_idle: float | None = None
+    raw_idle: float | None = None
+    half_closed: float | None = 60
+    tls_handshake: float | None = 10
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened on a tunnel so far; the one mutable record of it."""
+
+    sent: int = 0
+    received: int = 0
+    exchanges: int = 0
+    lane: str | None = None
+    outcome: RelayOutcome = RelayOutcome.COMPLETE
+    limit: str | None = None
+
+    @property
+    def counts(self) -> ByteCounts:
+        return ByteCounts(self.sent, self.received)
+
+
+@dataclass(slots=True)
+class Tunnel:
+    """`origin` has the scheme that the first bytes showed."""
+
+    client: Stream
+    connection: OpenedConnection
+    origin: Origin
+    link: OriginLink
+    services: Services
+    timeouts: Timeouts
+    drain: Drain
+    tally: Tally = field(default_factory=Tally)
+
+    async def pump(self, pump: Pump) -> None:
+        """Run a raw relay that ends when a newer generation no longer allows it."""
+
+        def look() -> None:
+            if revalidate(self.connection) is not None:
+                pump.stop("policy_changed")
+
+        before = (self.client.received, self.client.sent)
+        unwatch = self.connection.lease.watch(look)
+        try:
+            look()
+            await pump.run()
+        finally:
+            unwatch()
+            self.tally.sent += self.client.received - before[0]
+            self.tally.received += self.client.sent - before[1]
+            self.tally.outcome = pump.outcome
+            self.tally.limit = pump.limit

@@ -1,0 +1,152 @@
+"""Candidate documents to everything a generation needs, or all diagnostics. Touches nothing live."""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from egress.config.files import origin_problems, read_document
+from egress.config.load import Loaded, load
+from egress.config.overrides import Flags
+from egress.config.settings import Settings
+from egress.documents.diagnostic import Diagnostic, error, has_errors
+from egress.documents.location import Location
+from egress.documents.yaml import Document, read
+from egress.generation.generation import AgentTerms, Generation
+from egress.identity.agents import AgentSpec, AgentTable, read_password
+from egress.model.ids import GenerationNumber
+from egress.model.intent import DEFAULT_AGENT, AgentName
+from egress.model.process import IdentityMode
+from egress.policy.compile import compile_policy
+from egress.policy.compiled import CompiledPolicy
+
+SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a start or a reload would install. `diagnostics` holds warnings and notes only."""
+
+    settings: Settings
+    generation: Generation
+    agents: AgentTable
+    files: tuple[Path, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def prepare(
+    flags: Flags, environment: Mapping[str, str], number: GenerationNumber
+) -> Candidate | tuple[Diagnostic, ...]:
+    """Read settings and every policy once, validate all of it, compile. A tuple holds every problem found."""
+    loaded = load(flags, environment)
+    if not isinstance(loaded, Loaded):
+        return loaded
+    settings = loaded.settings
+    found: list[Diagnostic] = list(loaded.warnings)
+    policies, files = _policies(settings, found)
+    agents = _agents(settings, found)
+    if has_errors(found):
+        return tuple(found)
+    terms = {
+        name: AgentTerms(policies.get(paths), _identity_of(settings, name))
+        for name, paths in settings.policy_files.items()
+    }
+    generation = Generation(number, terms, _digest(terms), sources=tuple(str(file) for file in files))
+    if loaded.file is not None:
+        files = (loaded.file, *files)
+    return Candidate(settings, generation, agents, files, tuple(found))
+
+
+def _policies(
+    settings: Settings, found: list[Diagnostic]
+) -> tuple[dict[tuple[Path, ...], CompiledPolicy], tuple[Path, ...]]:
+    """Compile each distinct list of policy files once."""
+    policies: dict[tuple[Path, ...], CompiledPolicy] = {}
+    files: dict[Path, None] = {}
+    uids = frozenset(uid for agent in settings.agents for uid in agent.match.uids or ())
+    for paths in dict.fromkeys(settings.policy_files.values()):
+        if not paths:
+            continue
+        documents = []
+        for file in _expand(paths, found):
+            files[file] = None
+            if settings.reload.check_origin == "on":
+                found += origin_problems(file, uids)
+            document = _read(file, found)
+            if document is not None:
+                documents.append(document)
+        compilation = compile_policy(
+            documents,
+            default_enforcement=settings.policy.default_enforcement,
+            default_http2=settings.http.http2,
+        )
+        found += compilation.diagnostics
+        if compilation.policy is not None:
+            policies[paths] = compilation.policy
+    return policies, tuple(files)
+
+
+def _expand(paths: Sequence[Path], found: list[Diagnostic]) -> list[Path]:
+    """Files in order; a directory stands for its YAML files by name."""
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        inside = sorted(item for item in path.iterdir() if item.suffix in SUFFIXES and not item.name.startswith("."))
+        if not inside:
+            found.append(error(Location(str(path)), "the directory holds no policy", "add a file that ends in .yaml"))
+        files += inside
+    return files
+
+
+def _read(file: Path, found: list[Diagnostic]) -> Document | None:
+    content = read_document(file)
+    if isinstance(content, Diagnostic):
+        found.append(content)
+        return None
+    document = read(content, str(file))
+    if isinstance(document, Document):
+        return document
+    found += document
+    return None
+
+
+def _agents(settings: Settings, found: list[Diagnostic]) -> AgentTable:
+    specs = [
+        AgentSpec(
+            AgentName(agent.name),
+            frozenset(agent.match.uids or ()),
+            tuple(agent.match.cidrs or ()),
+            agent.match.proxy_auth.user if agent.match.proxy_auth else None,
+            agent.match.proxy_auth.password_file if agent.match.proxy_auth else None,
+            identity=_identity_of(settings, AgentName(agent.name)),
+        )
+        for agent in settings.agents
+    ]
+    passwords: dict[AgentName, bytes] = {}
+    for spec in specs:
+        if spec.password_file is not None:
+            try:
+                passwords[spec.name] = read_password(spec.password_file)
+            except ValueError as problem:
+                passwords[spec.name] = os.urandom(32)
+                found.append(error(Location(str(spec.password_file)), f"the password file {problem}"))
+    return AgentTable(specs, passwords)
+
+
+def _identity_of(settings: Settings, name: AgentName) -> IdentityMode:
+    if name != DEFAULT_AGENT or settings.agents:
+        for agent in settings.agents:
+            if agent.name == name and agent.identity is not None:
+                return IdentityMode(agent.identity)
+    return IdentityMode(settings.identity.mode)
+
+
+def _digest(terms: Mapping[AgentName, AgentTerms]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(terms):
+        policy = terms[name].policy
+        digest.update(f"{name}={policy.digest if policy else '-'}:{terms[name].identity}\n".encode())
+    return digest.hexdigest()

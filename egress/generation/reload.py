@@ -1,0 +1,157 @@
+"""When to prepare again: signals and watched files; and what becomes of the outcome."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from egress.config.catalogue import needs_restart
+from egress.config.overrides import Flags
+from egress.config.settings import Settings
+from egress.documents.diagnostic import Diagnostic, error, render
+from egress.documents.location import Location
+from egress.events.event import Event, Severity, StateChange
+from egress.generation.generation import Generation
+from egress.generation.prepare import Candidate, prepare
+from egress.model.clock import Clock
+from egress.model.ids import GenerationNumber
+
+log = logging.getLogger(__name__)
+
+RESTAT_SECONDS = 60.0
+"""A full look at every file, since inotify can overflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Where candidates come from. `watch` is false when only signals reload."""
+
+    flags: Flags
+    environment: Mapping[str, str]
+    watch: bool
+
+
+class Reloader:
+    """Prepares a candidate when asked and hands it to `install`; a rejected one changes nothing and is told."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        current: Candidate,
+        install: Callable[[Candidate], None],
+        quarantine: Callable[[Generation], None],
+        emit: Callable[[Event], None],
+        clock: Clock,
+    ) -> None:
+        self._watched = watched
+        self._current = current
+        self._install = install
+        self._quarantine = quarantine
+        self._emit = emit
+        self._clock = clock
+        self._number = current.generation.number
+        self._quarantined = False
+        self._digest = fingerprint(current.files)
+        self._wanted = asyncio.Event()
+        self._forced = False
+
+    def trigger(self) -> None:
+        """Reload now, without waiting for quiet."""
+        self._forced = True
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            if self._watched.watch:
+                group.create_task(self._watch())
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                forced, self._forced = self._forced, False
+                await self._reload(forced=forced)
+
+    async def _watch(self) -> None:
+        """Wake on changes in the directories of our files: editors rename over, Kubernetes swaps a symlink."""
+        from watchfiles import awatch  # noqa: PLC0415 - not needed before the first accept
+
+        while True:
+            settings = self._current.settings.reload
+            directories = {str(path.parent) for file in self._current.files for path in (file, file.resolve())}
+            stop = asyncio.Event()
+            files = self._current.files
+            async for _ in awatch(
+                *directories,
+                debounce=int(settings.max_wait * 1000),
+                step=max(1, int(settings.quiet * 1000)),
+                rust_timeout=int(RESTAT_SECONDS * 1000),
+                yield_on_timeout=True,
+                recursive=False,
+                stop_event=stop,
+            ):
+                self._wanted.set()
+                await asyncio.sleep(0)
+                if self._current.files != files:
+                    break
+
+    async def _reload(self, *, forced: bool) -> None:
+        digest = await asyncio.to_thread(fingerprint, self._current.files)
+        if digest == self._digest and not forced:
+            return
+        number = GenerationNumber(self._number + 1)
+        outcome = await asyncio.to_thread(prepare, self._watched.flags, self._watched.environment, number)
+        self._digest = digest
+        if isinstance(outcome, Candidate):
+            outcome = _restart_only(self._current.settings, outcome) or outcome
+        if isinstance(outcome, Candidate):
+            if not self._quarantined and _same(outcome, self._current):
+                return
+            self._number = number
+            self._quarantined = False
+            self._current = outcome
+            self._digest = await asyncio.to_thread(fingerprint, outcome.files)
+            self._install(outcome)
+        else:
+            self._rejected(outcome)
+
+    def _rejected(self, diagnostics: tuple[Diagnostic, ...]) -> None:
+        text = render(diagnostics)
+        log.error("reload rejected", extra={"problems": len(diagnostics)})
+        log.error(text)
+        first = diagnostics[0].message if diagnostics else "unknown"
+        self._emit(
+            StateChange(
+                self._clock.now(), "invalid", f"a reload was rejected: {first}"[:400], Severity.HIGH,
+                generation=self._number,
+            )
+        )  # fmt: skip
+        if self._current.settings.policy.on_invalid == "quarantine" and not self._quarantined:
+            self._number = GenerationNumber(self._number + 1)
+            self._quarantined = True
+            self._quarantine(replace(self._current.generation, number=self._number, quarantine=text[:4096]))
+
+
+def fingerprint(files: tuple[Path, ...]) -> str:
+    """A digest over the content of the files; a file that cannot be read counts as such."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(str(file).encode() + b"\0")
+        try:
+            digest.update(file.read_bytes())
+        except OSError as failure:
+            digest.update(f"unreadable {failure.errno}".encode())
+    return digest.hexdigest()
+
+
+def _same(candidate: Candidate, current: Candidate) -> bool:
+    return candidate.generation.digest == current.generation.digest and candidate.settings == current.settings
+
+
+def _restart_only(old: Settings, candidate: Candidate) -> tuple[Diagnostic, ...] | None:
+    """Refuse changes that only a restart can make."""
+    keys = tuple(needs_restart(old, candidate.settings))
+    if not keys:
+        return None
+    return tuple(error(Location(key), f"{key} cannot change while the proxy runs", "restart it") for key in keys)

@@ -1,0 +1,15 @@
+"""The request state after the verdict."""
+
+from dataclasses import dataclass
+
+from egress.model.message import RequestHead
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """A request that passed every stage; the only type a lane may write out. Its repr prints no content."""
+
+    head: RequestHead
+
+    def __repr__(self) -> str:
+        return f"UpstreamRequest({self.head.method})"

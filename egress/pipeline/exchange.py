@@ -1,0 +1,217 @@
+"""The exchange scope: one HTTP request from its head to its end, in stage order.
+
+A lane drives it: `begin`, `send`, `respond`, `finish`. It waits for nothing and moves no bytes.
+"""
+
+from dataclasses import replace
+from enum import Enum
+
+from egress.events.event import ExchangeDecided, FlowContext
+from egress.http.head import interpret_tunnelled
+from egress.http.replies import Reply, Scene, refusal
+from egress.l7.judge import judge
+from egress.l7.select import select
+from egress.model.address import Origin
+from egress.model.errors import LocalProtocolError
+from egress.model.ids import exchange_id
+from egress.model.intent import Ingress
+from egress.model.message import FieldLine, Malformed, PathOddity, RequestHead, ResponseHead, WireHead
+from egress.model.outcome import ByteCounts, RelayOutcome
+from egress.model.process import ProcessEvidence
+from egress.model.request import UpstreamRequest
+from egress.model.verdict import Allow, Audited, Denial, DenialCode, Stage, Verdict
+from egress.pipeline.connection import OpenedConnection
+from egress.pipeline.ports import Services
+from egress.pipeline.revalidate import revalidate
+from egress.policy.compiled import Endpoint
+
+UNREADABLE_PATH = "/[INVALID_REQUEST_TARGET]"
+
+_H2C = Denial(
+    Stage.L7, DenialCode.UNSUPPORTED_L7_PROTOCOL,
+    "HTTP/2 cleartext upgrade (h2c) is not supported for L7-inspected endpoints",
+)  # fmt: skip
+_UNASKED_101 = Denial(Stage.UPSTREAM, DenialCode.UPSTREAM_PROTOCOL_ERROR, "the origin switched protocols unasked")
+
+
+class State(Enum):
+    HEAD = "head"
+    ADMITTED = "admitted"
+    FORWARDED = "forwarded"
+    RESPONSE = "response"
+    UPGRADED = "upgraded"
+    DONE = "done"
+
+
+class Exchange:
+    """One request on an opened connection. `origin` carries the scheme that the first bytes showed."""
+
+    __slots__ = (
+        "_connection", "_context", "_forward", "_number", "_services", "_started", "_state", "_time",
+        "endpoint", "head", "lane", "method", "origin", "verdict",
+    )  # fmt: skip
+
+    def __init__(
+        self, connection: OpenedConnection, services: Services, origin: Origin, lane: str, number: int
+    ) -> None:
+        self._connection = connection
+        self._services = services
+        self._context = connection.context
+        self._forward = connection.authorization.intent.ingress is Ingress.FORWARD
+        self._number = number
+        self._started = services.clock.monotonic()
+        self._state = State.HEAD
+        self.origin = origin
+        self.lane = lane
+        self.method = "-"
+        self.head: RequestHead | None = None
+        self.endpoint: Endpoint | None = None
+        self.verdict: Verdict = Allow()
+
+    def begin(self, wire: WireHead | Malformed | RequestHead) -> RequestHead | Denial:
+        """Interpret and judge one head. A `Malformed` is what the lane's lexer made of it; an absolute-form head was
+        interpreted for the connection scope already."""
+        self._expect(State.HEAD)
+        if isinstance(wire, WireHead):
+            self.method = wire.method.decode("ascii", "replace")
+            wire = interpret_tunnelled(wire, self.origin)
+        if isinstance(wire, Malformed):
+            return self._deny(_malformed(wire))
+        return self._judge(wire)
+
+    def _judge(self, head: RequestHead) -> RequestHead | Denial:
+        self.head = head
+        self.method = head.method
+        stale = revalidate(self._connection)
+        if stale is not None:
+            return self._deny(stale)
+        authorization = self._connection.authorization
+        endpoint = select(authorization, head)
+        if isinstance(endpoint, Denial):
+            return self._deny(endpoint)
+        self.endpoint = endpoint
+        odd = _path_refusal(head, endpoint)
+        if odd is not None:
+            return self._deny(odd)
+        if head.upgrade == "h2c":
+            if endpoint.inspected:
+                return self._deny(_H2C)
+            self.head = head = replace(head, upgrade=None)
+        self.verdict = judge(authorization, endpoint, head)
+        if isinstance(self.verdict, Denial):
+            return self._deny(self.verdict)
+        self._state = State.ADMITTED
+        return head
+
+    def send(self) -> UpstreamRequest | Denial:
+        """Last look at the generation, then what may be written to the origin."""
+        self._expect(State.ADMITTED)
+        stale = revalidate(self._connection)
+        if stale is not None:
+            return self._deny(stale)
+        head = self.head
+        assert head is not None
+        if self._forward and self._services.via is not None:
+            head = replace(head, fields=_with_via(head.fields, self._services.via))
+        self._state = State.FORWARDED
+        return UpstreamRequest(head)
+
+    def respond(self, response: ResponseHead) -> ResponseHead | Denial:
+        """Check a final response head, or a 101, before the client sees anything of it."""
+        self._expect(State.FORWARDED)
+        head = self.head
+        assert head is not None
+        if response.status == 101:
+            if head.upgrade is None:
+                return self._deny(_UNASKED_101)
+            self._state = State.UPGRADED
+        else:
+            self._state = State.RESPONSE
+        return response
+
+    def refuse(self, denial: Denial) -> Reply:
+        """The reply to a denial of any stage of this exchange."""
+        self.verdict = denial
+        evidence = self._context.evidence
+        scene = Scene(
+            request_id=exchange_id(self._context.flow, self._number),
+            ingress=Ingress.FORWARD if self._forward else None,
+            method=self.method,
+            origin=self.origin,
+            path=self.path,
+            binary=evidence.executable if isinstance(evidence, ProcessEvidence) else None,
+            protocol=self.protocol,
+        )
+        return refusal(denial, scene)
+
+    def finish(self, outcome: RelayOutcome, status: int | None, counts: ByteCounts) -> None:
+        """End the exchange and tell; only the first call counts."""
+        if self._state is State.DONE:
+            return
+        self._state = State.DONE
+        services = self._services
+        services.events.emit(
+            ExchangeDecided(
+                self._context, exchange_id(self._context.flow, self._number), services.clock.now(),
+                services.clock.monotonic() - self._started, self.method, self.path, self.verdict, self.protocol,
+                status, outcome, counts, self.lane,
+            )
+        )  # fmt: skip
+
+    @property
+    def context(self) -> FlowContext:
+        return self._context
+
+    @property
+    def path(self) -> str:
+        return self.head.path if self.head is not None else UNREADABLE_PATH
+
+    @property
+    def protocol(self) -> str:
+        if self.endpoint is None:
+            return "rest" if self._connection.authorization.inspected else "l4"
+        return self.endpoint.protocol.value
+
+    @property
+    def audited(self) -> bool:
+        return isinstance(self.verdict, Audited)
+
+    def _deny(self, denial: Denial) -> Denial:
+        self.verdict = denial
+        return denial
+
+    def _expect(self, state: State) -> None:
+        if self._state is not state:
+            raise LocalProtocolError(f"exchange is {self._state.value}, not {state.value}")
+
+
+def _malformed(malformed: Malformed) -> Denial:
+    return Denial(Stage.L7, malformed.code, malformed.reason)
+
+
+def _path_refusal(head: RequestHead, endpoint: Endpoint) -> Denial | None:
+    """Refuse what this endpoint does not permit in a path (http-surface.md 6.3, decision 36)."""
+    oddities = head.oddities
+    if not oddities:
+        return None
+    reason = None
+    if PathOddity.ENCODED_SLASH in oddities and not endpoint.allow_encoded_slash:
+        reason = "path holds an encoded slash (the endpoint does not set allow_encoded_slash)"
+    elif PathOddity.DOUBLE_ESCAPE in oddities and not endpoint.allow_double_escape:
+        reason = "path is escaped twice (the endpoint does not set allow_double_escape)"
+    elif PathOddity.BACKSLASH in oddities and not endpoint.allow_backslash:
+        reason = "path holds a backslash (the endpoint does not set allow_backslash)"
+    elif PathOddity.CHANGED in oddities and endpoint.reject_noncanonical:
+        reason = "path is not in canonical form (the endpoint sets path_mode: reject_noncanonical)"
+    if reason is None:
+        return None
+    return Denial(Stage.L7, DenialCode.INVALID_REQUEST_TARGET, reason, entry=endpoint.entry)
+
+
+def _with_via(fields: tuple[FieldLine, ...], product: bytes) -> tuple[FieldLine, ...]:
+    """Append ourselves to `Via` (RFC 9110 section 7.6.3)."""
+    ours = b"1.1 " + product
+    for index, (name, value) in enumerate(fields):
+        if name.lower() == b"via":
+            return (*fields[:index], (name, value + b", " + ours), *fields[index + 1 :])
+    return (*fields, (b"Via", ours))

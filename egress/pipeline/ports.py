@@ -1,0 +1,46 @@
+"""What the pipeline needs of the outside, as protocols. Adapters satisfy them without importing this module."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from egress.destination.validate import DestinationSettings, OwnListeners, Plan
+from egress.events.event import Event
+from egress.generation.cell import RuntimeCell
+from egress.model.address import IpAddress
+from egress.model.clock import Clock
+from egress.model.intent import SocketPair
+from egress.model.process import Evidence
+from egress.model.verdict import Denial
+
+
+class Identity(Protocol):
+    async def identify(self, pair: SocketPair) -> Evidence:
+        """Who owns the client's socket. Never raises; has its own deadline."""
+        ...
+
+
+class Names(Protocol):
+    async def resolve(self, plan: Plan) -> tuple[IpAddress, ...] | Denial:
+        """Every address of the plan's host, looked up once."""
+        ...
+
+
+class Events(Protocol):
+    def emit(self, event: Event) -> None:
+        """Never blocks, never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The ports of one process, put together in `egress/app.py`."""
+
+    runtime: RuntimeCell
+    identity: Identity
+    names: Names
+    events: Events
+    clock: Clock
+    destinations: DestinationSettings
+    own_listeners: OwnListeners
+    via: bytes | None
+    """Product token of the `Via` field, None when it is off."""
