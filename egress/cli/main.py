@@ -1,7 +1,7 @@
 """The command tree: what can be typed and what it says about itself. The work is in the module of each command,
 imported when it runs, so that `egress check` does not pay for a proxy."""
 
-# ruff: noqa: PLC0415, PLR0913, PLR0917
+# ruff: noqa: PLC0415, PLR0917
 
 import os
 import sys

@@ -28,6 +28,8 @@ class Flags:
     state_dir: Path | None = None
     events: str | None = None
     log_level: str | None = None
+    check_origin: str | None = None
+    """Offline commands judge what files say, wherever they are checked out; `off` for them."""
 
     def overrides(self) -> Iterator[Override]:
         """Paths of flags are relative to where the command was started, not to the file."""
@@ -43,6 +45,8 @@ class Flags:
             yield Override(("events", "shorthand", "enabled"), False, "--events")
         if self.log_level is not None:
             yield Override(("logs", "level"), _log_level(self.log_level), "--log-level")
+        if self.check_origin is not None:
+            yield Override(("reload", "check_origin"), self.check_origin, "this command")
 
 
 _RELAXED = frozenset(("relaxed", "disabled", "endpoint-only", "false", "0"))
