@@ -31,7 +31,7 @@ class Case:
 
     `modes`: `tls` and `plain` send inside a CONNECT tunnel, `forward` and `proxy` straight to the proxy port.
     `statuses`: heads that come back, in order; `error` and `reason_code` belong to the last. `upstream`: exact bytes
-    at the origin, `nothing`, or `any`. `in_tunnel`: keys that differ in the modes `tls` and `plain`.
+    at the origin, `nothing`, or `any`. `raw`: relayed unread. `in_tunnel`: what differs in the modes `tls` and `plain`.
     """
 
     id: str
@@ -55,6 +55,7 @@ class Case:
     trailers: Mapping[str, str] | None = None
     complete: bool = True
     closes: bool = False
+    raw: bool = False
     lanes: tuple[str, ...] = ("http1", "mitm")
     in_tunnel: Mapping[str, Any] = field(default_factory=dict)
     file: str = ""
