@@ -95,7 +95,16 @@ class _Lasting:
 class Proxy:
     """One running proxy. `run` returns when it has stopped; `stop` and `reload` may be called from signal handlers."""
 
-    def __init__(self, candidate: Candidate, flags: Flags, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        candidate: Candidate,
+        flags: Flags,
+        environment: Mapping[str, str],
+        *,
+        anchor: AnchorSource | None = None,
+    ) -> None:
+        """`anchor` overrides `identity.anchor`."""
+        self._anchor = anchor or _anchor(candidate.settings)
         self._candidate = candidate
         self._flags = flags
         self._environment = environment
@@ -189,7 +198,7 @@ class Proxy:
         settings = self._candidate.settings
         loop = asyncio.get_running_loop()
         local = LocalAddresses()
-        anchor = _anchor(settings)
+        anchor = self._anchor
         netns = settings.identity.netns
         identity = ProcessIdentity(
             IdentitySettings(

@@ -59,7 +59,7 @@ def print_environment(
     running = from_ready_file(ready_file) if ready_file else from_settings(settings)
     if not running.bundle.exists():
         fail(f"{running.bundle} does not exist yet; `egress ca init` or the first `egress serve` makes it")
-    user, password = _credential(settings, agent)
+    user, password = credential_of(settings, agent)
     variables = child_environment(
         proxy_url(str(running.address), user, password),
         running.certificate,
@@ -79,7 +79,7 @@ def write_java_trust(running: Running, directory: Path) -> JavaTrust:
     return JavaTrust(store, TRUSTSTORE_PASSWORD, running.address.host.name, running.address.port)
 
 
-def _credential(settings: Settings, name: str | None) -> tuple[str, str]:
+def credential_of(settings: Settings, name: str | None) -> tuple[str, str]:
     """What an agent sends to the proxy; empty for one that is known by other means."""
     if name is None:
         return "", ""
