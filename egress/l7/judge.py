@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from egress.l7.rest import allowing_rule, denying_rule, read_queries
-from egress.model.message import Malformed, PathOddity, RequestHead
+from egress.l7.rest import RestCall, RuleSearch
+from egress.model.message import PathOddity, RequestHead
 from egress.model.verdict import Allow, Audited, Denial, DenialCode, ReasonCode, RuleRef, Stage, Verdict
 from egress.policy.authorization import Authorization
 from egress.policy.compiled import VERDICT_LIMIT, Endpoint, Enforcement, Protocol
@@ -48,15 +48,13 @@ class _Question(NamedTuple):
 
 def _judge_rest(question: _Question) -> Verdict:
     entry, endpoints, endpoint, method, path, query = question
-    queries = read_queries(query)
-    if isinstance(queries, Malformed):
-        return Denial(Stage.L7, queries.code, queries.reason, entry=entry)
-    allowed_pairs, denied_pairs = queries
-    if any("\0" in value for pair in denied_pairs for value in pair):
-        return _soften(endpoint, _denied(entry, f"{method} {path} holds an encoded NUL in its query", None))
-    if rule := denying_rule(endpoints, method, path, denied_pairs):
+    call = RestCall(method, path, query)
+    if fault := call.fault():
+        return Denial(Stage.L7, fault.code, fault.reason, entry=entry)
+    search = RuleSearch(endpoints, call)
+    if rule := search.denying():
         return _soften(endpoint, _denied(entry, f"{method} {path} blocked by deny rule", rule.ref))
-    if rule := allowing_rule(endpoints, endpoint.protocol, method, path, allowed_pairs):
+    if rule := search.allowing(endpoint.protocol):
         return Allow(rule.ref)
     return _soften(endpoint, _denied(entry, f"{method} {path} not permitted by policy", None))
 

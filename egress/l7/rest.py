@@ -1,63 +1,91 @@
 """Method, path and query of one request against the rules of endpoints."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from egress.http.query import QueryPairs, decode_query
+from egress.http.query import decode_query
 from egress.model.message import Malformed
-from egress.policy.compiled import Endpoint, Protocol, QueryMatcher, Rule
+from egress.model.verdict import DenialCode
+from egress.policy.compiled import Endpoint, Protocol, QueryPairs, Rule
 
 _HTTP_RULES = frozenset((Protocol.REST, Protocol.WEBSOCKET))
 
 
-def denying_rule(endpoints: Sequence[Endpoint], method: str, path: str, pairs: QueryPairs) -> Rule | None:
-    """The first deny rule that fires, whichever HTTP endpoint holds it."""
-    for endpoint in endpoints:
-        rules = endpoint.deny_rules
-        if not rules or endpoint.protocol not in _HTTP_RULES or not endpoint.covers_path(path):
-            continue
-        offset = len(endpoint.rules)
-        for number in endpoint.matchers.paths.match(path):
-            rule = rules[number - offset] if number >= offset else None
-            if rule is not None and rule.covers_method(method) and _fires(rule.query, pairs):
-                return rule
-    return None
+class RestCall:
+    """One request as REST rules see it. The query is decoded when a rule asks for it."""
+
+    __slots__ = ("_pairs", "_wider", "method", "path", "query")
+
+    def __init__(self, method: str, path: str, query: str | None) -> None:
+        self.method = method.upper()  # rules compare without case
+        self.path = path
+        self.query = query
+        self._pairs: QueryPairs | None = None
+        self._wider: QueryPairs | None = None
+
+    def fault(self) -> Malformed | None:
+        """What is wrong with the query. Without an escape nothing can be."""
+        if self.query is None or "%" not in self.query:
+            return None
+        if "%00" in self.query:
+            return Malformed("query holds an encoded NUL", DenialCode.INVALID_REQUEST_TARGET)
+        decoded = decode_query(self.query, separators="&;")
+        return decoded if isinstance(decoded, Malformed) else None
+
+    @property
+    def pairs(self) -> QueryPairs:
+        """The query as allow rules read it."""
+        if self._pairs is None:
+            self._pairs = _decoded(self.query, "&")
+        return self._pairs
+
+    @property
+    def wider_pairs(self) -> QueryPairs:
+        """The query as deny rules read it: some servers split at `;` too, so both readings count."""
+        if self._wider is None:
+            split = ";" in (self.query or "")
+            self._wider = (*self.pairs, *_decoded(self.query, "&;")) if split else self.pairs
+        return self._wider
 
 
-def allowing_rule(
-    endpoints: Sequence[Endpoint], protocol: Protocol, method: str, path: str, pairs: QueryPairs
-) -> Rule | None:
-    """The first allow rule that matches, among endpoints of the selected endpoint's protocol."""
-    for endpoint in endpoints:
-        if endpoint.protocol is not protocol or not endpoint.covers_path(path):
-            continue
-        rules = endpoint.rules
-        for number in sorted(endpoint.matchers.paths.match(path)):
-            if number < len(rules) and rules[number].covers_method(method) and _accepts(rules[number].query, pairs):
-                return rules[number]
-    return None
+class RuleSearch:
+    """The rules of several endpoints whose method and path match one call; each endpoint's set is asked once."""
+
+    __slots__ = ("_call", "_matches")
+
+    def __init__(self, endpoints: Sequence[Endpoint], call: RestCall) -> None:
+        self._call = call
+        self._matches = [
+            (endpoint, sorted(endpoint.matchers.paths.match(call.path)))
+            for endpoint in endpoints
+            if endpoint.protocol in _HTTP_RULES and endpoint.covers_path(call.path)
+        ]
+
+    def denying(self) -> Rule | None:
+        """The first deny rule that fires, whichever HTTP endpoint holds it."""
+        call = self._call
+        for endpoint, numbers in self._matches:
+            for rule in self._rules(numbers, endpoint.deny_rules, len(endpoint.rules)):
+                if all(matcher.fires(call.wider_pairs) for matcher in rule.query):
+                    return rule
+        return None
+
+    def allowing(self, protocol: Protocol) -> Rule | None:
+        """The first allow rule that matches, among endpoints of the given protocol."""
+        call = self._call
+        for endpoint, numbers in self._matches:
+            if endpoint.protocol is not protocol:
+                continue
+            for rule in self._rules(numbers, endpoint.rules, 0):
+                if all(matcher.accepts(call.pairs) for matcher in rule.query):
+                    return rule
+        return None
+
+    def _rules(self, numbers: Sequence[int], rules: Sequence[Rule], offset: int) -> Iterator[Rule]:
+        for number in numbers:
+            if 0 <= number - offset < len(rules) and rules[number - offset].covers_method(self._call.method):
+                yield rules[number - offset]
 
 
-def read_queries(query: str | None) -> tuple[QueryPairs, QueryPairs] | Malformed:
-    """The query as allow rules read it, and as deny rules do: some servers split at `;` too."""
-    pairs = decode_query(query)
-    if isinstance(pairs, Malformed):
-        return pairs
-    if query is None or ";" not in query:
-        return pairs, pairs
-    wider = decode_query(query, separators="&;")
-    return wider if isinstance(wider, Malformed) else (pairs, (*pairs, *wider))
-
-
-def _accepts(matchers: Sequence[QueryMatcher], pairs: QueryPairs) -> bool:
-    """Every named key is there, and all of its values match."""
-    for matcher in matchers:
-        values = [value for name, value in pairs if name == matcher.name]
-        if not values or not all(matcher.values.match(value) for value in values):
-            return False
-    return True
-
-
-def _fires(matchers: Sequence[QueryMatcher], pairs: QueryPairs) -> bool:
-    """Every named key has some value that matches."""
-    return all(any(name == matcher.name and matcher.values.match(value) for name, value in pairs)
-               for matcher in matchers)  # fmt: skip
+def _decoded(query: str | None, separators: str) -> QueryPairs:
+    decoded = decode_query(query, separators=separators)
+    return () if isinstance(decoded, Malformed) else decoded  # `fault` is asked first

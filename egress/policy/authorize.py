@@ -59,6 +59,11 @@ def endpoints_for(policy: CompiledPolicy, host: Host, port: int) -> list[Endpoin
     return table.lookup(host) if table is not None else []
 
 
+def listed_ports(policy: CompiledPolicy, host: Host) -> list[int]:
+    """Every port on which some endpoint names the host."""
+    return sorted(port for port, table in policy.ports.items() if table.named(host))
+
+
 def admits(policy: CompiledPolicy, entry: Entry, caller: Caller) -> bool:
     """Does some binary of the entry match the caller?"""
     return any(_binary_matches(policy, binary, caller) for binary in entry.binaries)
@@ -68,7 +73,7 @@ def _work_out(policy: CompiledPolicy, intent: EgressIntent, evidence: Evidence, 
     host, port = intent.origin.host, intent.origin.port
     candidates = endpoints_for(policy, host, port)
     if not candidates:
-        return _unlisted(policy, host, port, str(intent.origin))
+        return _unlisted(policy, host, str(intent.origin))
     entries = {endpoint.entry: policy.entries[endpoint.entry] for endpoint in candidates}
     admitted = {key for key, entry in entries.items() if admits(policy, entry, caller)}
     if not admitted:
@@ -78,11 +83,10 @@ def _work_out(policy: CompiledPolicy, intent: EgressIntent, evidence: Evidence, 
     return Terms(min(admitted), tuple(endpoints), _addresses(endpoints), _tls(endpoints))
 
 
-def _unlisted(policy: CompiledPolicy, host: Host, port: int, where: str) -> Denial:
+def _unlisted(policy: CompiledPolicy, host: Host, where: str) -> Denial:
     if not policy.entries:
         return _denial(ReasonCode.NO_MATCHING_POLICY, "network connections not allowed by policy")
-    elsewhere = any(table.named(host) for other, table in policy.ports.items() if other != port)
-    code = ReasonCode.PORT_NOT_LISTED if elsewhere else ReasonCode.HOST_NOT_LISTED
+    code = ReasonCode.PORT_NOT_LISTED if listed_ports(policy, host) else ReasonCode.HOST_NOT_LISTED
     return _denial(code, f"endpoint {where} is not allowed by any policy")
 
 

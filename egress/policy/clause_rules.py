@@ -8,7 +8,7 @@ from egress.documents.location import KeyPath
 from egress.model.verdict import RuleKind
 from egress.policy.document import ClauseModel, EndpointModel
 from egress.policy.globs import Dialect, GlobError, is_literal, translate
-from egress.policy.overlap import overlaps, path_readings
+from egress.policy.overlap import Piece, overlaps, path_readings
 from egress.policy.templates import unfilled
 
 OPERATION_TYPES = ("query", "mutation", "subscription", "*")
@@ -16,6 +16,7 @@ _REST_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPT
 _WEBSOCKET_METHODS = frozenset(("GET", "WEBSOCKET_TEXT", "WEBSOCKET_BINARY", "*"))
 _GRAPHQL_KEYS = ("operation_type", "operation_name", "fields", "over")
 _RPC_KEYS = ("tool", "params")
+_EVERY_PATH = (("/", Piece.ANY_RUN),)
 _GLOB_CHARACTERS = frozenset("*?[]{}")
 
 
@@ -97,7 +98,7 @@ def _rule_path(clause: Clause, path: str) -> None:
     if unfilled(path):
         says = "holds an unfilled placeholder, which is never expanded"
         (clause.error if clause.kind is RuleKind.DENY else clause.warning)("path", says, "fill the template first")
-    elif not overlaps(path_readings(path), path_readings("/**"), "/") or not path.startswith(("/", "*", "{", "[")):
+    elif not path.startswith("/") and not overlaps(path_readings(path), _EVERY_PATH, "/"):
         says = "can match no path, since every path starts with `/`"
         hint = f"write `/{path.lstrip('*')}`, or `**` for every path"
         (clause.error if clause.kind is RuleKind.DENY else clause.warning)("path", says, hint)

@@ -41,6 +41,9 @@ class Http2(StrEnum):
     OFF = "off"
 
 
+type QueryPairs = tuple[tuple[str, str], ...]
+"""Decoded names and values of a query, in order."""
+
 type ValueGlobs = tuple[str, ...]
 """Any of these globs."""
 
@@ -52,6 +55,15 @@ class QueryMatcher:
     name: str
     globs: ValueGlobs
     values: GlobIndex = field(compare=False, repr=False)
+
+    def accepts(self, pairs: QueryPairs) -> bool:
+        """As an allow rule reads it: the parameter is there, and all of its values match."""
+        values = [value for name, value in pairs if name == self.name]
+        return bool(values) and all(self.values.match(value) for value in values)
+
+    def fires(self, pairs: QueryPairs) -> bool:
+        """As a deny rule reads it: some value matches."""
+        return any(name == self.name and self.values.match(value) for name, value in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +86,8 @@ class Rule:
     arguments: tuple[tuple[str, ValueGlobs], ...] = ()
 
     def covers_method(self, method: str) -> bool:
-        """Case-insensitive equality; `*` is any method; GET covers HEAD, never the other way round."""
-        own = self.method
-        return own in ("*", method) or (method == "HEAD" and own == "GET") or own == method.upper()
+        """Does the rule speak of the HTTP method (upper case)? GET covers HEAD, never the other way round."""
+        return self.method in ("*", method) or (method == "HEAD" and self.method == "GET")
 
 
 @dataclass(frozen=True, slots=True)

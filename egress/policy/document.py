@@ -65,7 +65,7 @@ class Model(BaseModel):
 
 class ParamsModel(Model):
     name: Matcher | None = None
-    arguments: dict[str, Matcher] = {}
+    arguments: dict[str, Matcher] = Field(default_factory=dict)
 
 
 class ClauseModel(Model):
@@ -73,7 +73,7 @@ class ClauseModel(Model):
 
     method: str | None = None
     path: str | None = None
-    query: dict[str, Matcher] = {}
+    query: dict[str, Matcher] = Field(default_factory=dict)
     command: str | None = None
     operation_type: str | None = None
     operation_name: str | None = None
@@ -111,15 +111,15 @@ class McpModel(Model):
 class EndpointModel(Model):
     host: str = ""
     port: Port | None = None
-    ports: list[Port] = []
+    ports: list[Port] = Field(default_factory=list)
     path: str = ""
     protocol: Annotated[str, BeforeValidator(_read_protocol)] = ""
     tls: Literal["auto", "skip", "terminate", "passthrough"] = "auto"
     enforcement: Literal["audit", "enforce"] | None = None
     access: Literal["read-only", "read-write", "full"] | None = None
-    rules: list[RuleModel] = []
-    deny_rules: list[ClauseModel] = []
-    allowed_ips: list[str] = []
+    rules: list[RuleModel] = Field(default_factory=list)
+    deny_rules: list[ClauseModel] = Field(default_factory=list)
+    allowed_ips: list[str] = Field(default_factory=list)
     allow_encoded_slash: bool = False
     websocket_credential_rewrite: bool = False
     request_body_credential_rewrite: bool = False
@@ -129,7 +129,7 @@ class EndpointModel(Model):
     signing_region: str = ""
     credential_binding: CredentialBindingModel | None = None
     persisted_queries: Literal["deny", "allow_registered"] = "deny"
-    graphql_persisted_queries: dict[str, PersistedQueryModel] = {}
+    graphql_persisted_queries: dict[str, PersistedQueryModel] = Field(default_factory=dict)
     graphql_max_body_bytes: BodyLimit | None = None
     json_rpc: JsonRpcModel | None = None
     mcp: McpModel | None = None
@@ -174,14 +174,14 @@ class EntryModel(Model):
     """`endpoints` holds None where an endpoint was set aside because its own keys are wrong."""
 
     name: str | None = None
-    endpoints: list[EndpointModel | None] = []
-    binaries: list[BinaryModel] = []
+    endpoints: list[EndpointModel | None] = Field(default_factory=list)
+    binaries: list[BinaryModel] = Field(default_factory=list)
 
 
 class FilesystemModel(Model):
     include_workdir: bool = False
-    read_only: list[str] = []
-    read_write: list[str] = []
+    read_only: list[str] = Field(default_factory=list)
+    read_write: list[str] = Field(default_factory=list)
 
 
 class LandlockModel(Model):
@@ -195,14 +195,14 @@ class ProcessModel(Model):
 
 class SelectorsModel(Model):
     include: list[str]
-    exclude: list[str] = []
+    exclude: list[str] = Field(default_factory=list)
 
 
 class MiddlewareModel(Model):
     name: str | None = None
     middleware: str
     order: OrderNumber = 0
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = Field(default_factory=dict)
     on_error: Literal["fail_closed", "fail_open"] = "fail_closed"
     endpoints: SelectorsModel
 
@@ -215,7 +215,7 @@ class TestModel(Model):
     name: str
     request: dict[str, Any]
     binary: str = ""
-    ancestors: list[str] = []
+    ancestors: list[str] = Field(default_factory=list)
     agent: str = "default"
     expect: Literal["allow", "deny", "audit"] | DenialModel
 
@@ -225,9 +225,9 @@ class PolicyModel(Model):
     filesystem_policy: FilesystemModel | None = None
     landlock: LandlockModel | None = None
     process: ProcessModel | None = None
-    network_policies: dict[str, EntryModel] = {}
-    network_middlewares: dict[str, MiddlewareModel] = {}
-    tests: list[TestModel] = []
+    network_policies: dict[str, EntryModel] = Field(default_factory=dict)
+    network_middlewares: dict[str, MiddlewareModel] = Field(default_factory=dict)
+    tests: list[TestModel] = Field(default_factory=list)
 
 
 def salvage(data: object) -> PolicyModel:

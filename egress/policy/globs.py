@@ -3,9 +3,11 @@
 Everything is matched as bytes, so that `?` is one byte and executables with names that are not UTF-8 still match.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 import re2  # type: ignore[import-untyped]
 
@@ -14,6 +16,7 @@ from egress.model.errors import LimitExceeded
 MAX_PATTERN_LENGTH = 4096
 MAX_BRACE_DEPTH = 4
 
+_PLAIN = re.compile(r"[^*?\[\]{}\\,]+")
 _BASE_MEMORY = 1 << 20
 _MEMORY_PER_PATTERN = 1 << 18
 _MAX_MEMORY = 1 << 28
@@ -75,6 +78,10 @@ class _Parser:
     def sequence(self) -> tuple[Token, ...]:
         tokens: list[Token] = []
         while self.at < len(self.text):
+            if plain := _PLAIN.match(self.text, self.at):
+                tokens.extend(plain[0])
+                self.at = plain.end()
+                continue
             character = self.text[self.at]
             if self.depth and character in ",}":
                 break
@@ -162,6 +169,7 @@ def parse(pattern: str, dialect: Dialect) -> tuple[Token, ...]:
     return _Parser(pattern, dialect.separator).sequence()
 
 
+@lru_cache(maxsize=4096)
 def translate(pattern: str, dialect: Dialect) -> str:
     """The pattern as a regular expression over bytes (in Latin-1), to be matched against a whole text."""
     if pattern == "**":
@@ -192,15 +200,19 @@ def _expression(tokens: Sequence[Token], separator: str) -> str:
             case "/" if separator == "/" and parts and parts[-1] == ".*":
                 parts[-1] = "(?:.*/)?"  # `**/` is zero or more whole segments, so its separator goes with it
             case str():
-                parts.append(_literal(token))
+                parts.append(_ESCAPED.get(token) or _literal(token))
     return "".join(parts)
 
 
 def _literal(text: str) -> str:
-    return "".join(
-        chr(byte) if chr(byte).isalnum() and byte < 128 else f"\\x{byte:02x}"
-        for byte in text.encode("utf-8", "surrogateescape")
-    )
+    return "".join(_escape(byte) for byte in text.encode("utf-8", "surrogateescape"))
+
+
+def _escape(byte: int) -> str:
+    return chr(byte) if byte < 128 and chr(byte).isalnum() else f"\\x{byte:02x}"
+
+
+_ESCAPED = {chr(byte): _escape(byte) for byte in range(128)}
 
 
 def is_literal(pattern: str) -> bool:
