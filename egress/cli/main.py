@@ -223,7 +223,7 @@ def env(
 @app.command(rich_help_panel=_SET_UP)
 def doctor(
     config: Config = None,
-    name: Annotated[str, typer.Option(help="A name to look up.")] = "localhost",
+    name: Annotated[str | None, typer.Option(metavar="HOST", help="A name to look up.")] = None,
     as_json: Json = False,
 ) -> None:
     """Look for what keeps a proxy from working here: ports, certificates, identity, file modes, names.
