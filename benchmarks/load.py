@@ -91,11 +91,17 @@ def run(lab: Lab, target: Target, load: Load, seconds: float) -> LoadResult:
     except subprocess.TimeoutExpired:
         raise LoadFailed(f"{load} did not end") from None
     if not done.stdout:
-        raise LoadFailed(f"{load}: {done.stderr.strip()[-600:]}")
+        raise LoadFailed(f"{load}: {_complaint(done.stderr)}")
     result = LoadResult(**json.loads(done.stdout))
     if result.errors or result.bad_status or not result.bytes:
-        raise LoadFailed(f"{load}: {result}; {done.stderr.strip()[-600:]}")
+        counts = f"{result.errors} errors and {result.bad_status} bad answers beside {result.requests} good ones"
+        raise LoadFailed(f"{load}: {counts}; {_complaint(done.stderr)}")
     return result
+
+
+def _complaint(stderr: str) -> str:
+    """Its first line: the rest tends to repeat it."""
+    return stderr.strip().partition("\n")[0]
 
 
 @contextmanager

@@ -17,6 +17,13 @@ SECONDS = 8
 RATE = 200
 SHOWN = 25
 
+# With native stacks py-spy takes threads that wait on a lock for busy ones.
+WAITING = {
+    "Condition.wait (threading.py)",
+    "_worker (concurrent/futures/thread.py)",
+    "WorkerThread.run (anyio/_backends/_asyncio.py)",
+}
+
 LOADS: Mapping[str, Load] = {
     "keep": load.SMALL_KEEP_16,
     "new": load.NEW_8,
@@ -76,9 +83,12 @@ def summarize(collapsed: str) -> str:
     for line in collapsed.splitlines():
         stack, _, count = line.rpartition(" ")
         frames = [re.sub(r":\d+\)$", ")", frame) for frame in stack.split(";")]
+        caller = next((frame for frame in reversed(frames) if frame.endswith(".py)")), "(no Python)")
+        if caller in WAITING:
+            continue
         samples = int(count)
         own[frames[-1]] += samples
-        python[next((frame for frame in reversed(frames) if frame.endswith(".py)")), "(no Python)")] += samples
+        python[caller] += samples
         inclusive.update(dict.fromkeys(frames, samples))
     sums = {"own time": own, "own time, C counted to its Python caller": python, "inclusive": inclusive}
     return "\n".join(_listing(title, counts, own.total() or 1) for title, counts in sums.items())

@@ -6,11 +6,16 @@ STACKS = """\
 serve (app.py:10);relay (lane.py:20);send (libc.so.6) 6
 serve (app.py:10);relay (lane.py:25) 2
 epoll_wait (libc.so.6) 2
+run (sink.py:3);Condition.wait (threading.py:355);futex (libc.so.6) 90
 """
 
 
 def section(title: str) -> list[str]:
     return summarize(STACKS).split(f"-- {title} --\n")[1].split("\n-- ")[0].splitlines()
+
+
+def test_a_thread_that_waits_is_not_counted():
+    assert not any("futex" in line or "sink" in line for line in summarize(STACKS).splitlines())
 
 
 def test_own_time_goes_to_the_innermost_frame():
