@@ -59,9 +59,9 @@ asyncio.run(main())
 """
 
 NODE_FETCH = """
-const { fetch, EnvHttpProxyAgent, setGlobalDispatcher } = require(process.argv[2]);
+const { fetch, EnvHttpProxyAgent, setGlobalDispatcher } = require(process.argv[1]);
 setGlobalDispatcher(new EnvHttpProxyAgent());
-const url = process.argv[3];
+const url = process.argv[2];
 const ask = async (path, options) => (await fetch(url + path, options)).text();
 async function* pieces() { for (let i = 0; i < 2; i++) yield Buffer.alloc(50000, "x"); }
 (async () => {

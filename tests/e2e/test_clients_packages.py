@@ -56,7 +56,7 @@ def test_pip_is_told_of_a_denial(workload: Workload, index: PythonIndex) -> None
     pip = shutil.which("pip3") or shutil.which("pip")
     assert pip is not None, "pip is needed for this test"
     done = workload.run(
-        pip, "install", "--no-cache-dir", "--retries", "0", "--index-url", f"https://index.test:{index.port}/secret/",
+        pip, "install", "-vv", "--no-cache-dir", "--retries", "0", "--index-url", f"https://index.test:{index.port}/secret/",
         "--target", "never", "tinything",
     )  # fmt: skip
     assert done.returncode != 0

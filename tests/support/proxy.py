@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -38,7 +39,9 @@ class Endpoint:
 def rest(host: str, port: int, *allowed: tuple[str, str], **options: Any) -> Endpoint:
     """An enforced `rest` endpoint; without rules it has full access."""
     rules = [{"allow": {"method": method, "path": path}} for method, path in allowed]
-    how: dict[str, Any] = {"rules": rules} if rules else {"access": "full"}
+    how: dict[str, Any] = {"rules": rules} if rules else {}
+    if not rules and "rules" not in options:
+        how = {"access": "full"}
     return Endpoint(host, port, {"protocol": "rest", "enforcement": "enforce", **how, **options})
 
 
@@ -170,16 +173,12 @@ class EgressProcess:
         return self.process.returncode
 
 
-PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy")
+STEERING = re.compile(r"_proxy$|_CA_?(BUNDLE|CERTS|INFO)|CERT|^PIP_|^npm_|^UV_|^EGRESS_|^OPENSHELL_", re.IGNORECASE)
 
 
 def plain_environment(**extra: str) -> dict[str, str]:
     """This process's environment without what would steer a client or a proxy elsewhere."""
-    dropped = {name.upper() for name in PROXY_VARIABLES} | set(PROXY_VARIABLES)
-    kept = {name: value for name, value in os.environ.items() if name not in dropped}
-    for name in list(kept):
-        if name.endswith(("_CA_BUNDLE", "_CA_CERTS", "_CERT_FILE", "_CAINFO", "_CERT", "_CERTS_FILE", "_CERT_DIR")):
-            del kept[name]
+    kept = {name: value for name, value in os.environ.items() if not STEERING.search(name)}
     return kept | extra
 
 

@@ -134,7 +134,7 @@ def npm_origin(context: ssl.SSLContext, host: str, package: str, version: str = 
         def do_GET(self) -> None:
             if self.path.endswith(".tgz"):
                 self._answer(200, archive, "application/octet-stream")
-            elif self.path.split("?")[0] in (f"/{package}", f"/{package.replace('/', '%2f')}"):
+            elif self.path.split("?")[0].lower().replace("%2f", "/") == f"/{package}":
                 self._answer(200, self._packument(), "application/json")
             else:
                 self._answer(404, b"{}", "application/json")

@@ -25,8 +25,8 @@ class Workload:
             GIT_TERMINAL_PROMPT="0",
             PIP_CONFIG_FILE="/dev/null",
             PIP_DISABLE_PIP_VERSION_CHECK="1",
-            npm_config_userconfig="/dev/null",
-            npm_config_globalconfig="/dev/null",
+            npm_config_userconfig=str(home / "npmrc"),
+            npm_config_globalconfig=str(home / "global-npmrc"),
             npm_config_update_notifier="false",
         )
 
