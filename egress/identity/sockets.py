@@ -212,7 +212,7 @@ class ClientSockets:
     def quick(self, namespace: Namespace) -> bool:
         """Whether `find` is a matter of microseconds. Raises `OSError` where the namespace cannot be entered."""
         with self._lock:
-            return isinstance(self._opened(namespace), DiagQuery)
+            return not isinstance(self._opened(namespace), TextQuery)
 
     def find(self, pair: SocketPair, namespace: Namespace) -> SocketRow | None:
         """The client's end of an established connection. Raises `OSError` or `ValueError`."""
