@@ -16,9 +16,10 @@ from benchmarks.subjects import Subject
 SECONDS = 8
 RATE = 200
 SHOWN = 25
+EVERYWHERE = 0.75  # the frames of the event loop itself, in nearly every stack, say nothing
 
-# With native stacks py-spy takes threads that wait on a lock for busy ones.
-WAITING = {
+# Where a thread of ours rests; py-spy takes some that wait on a lock for busy.
+RESTING = {
     "Condition.wait (threading.py)",
     "_worker (concurrent/futures/thread.py)",
     "WorkerThread.run (anyio/_backends/_asyncio.py)",
@@ -55,7 +56,7 @@ class _recording:
     def __init__(self, lab: Lab, pid: int, stacks: Path) -> None:
         found = shutil.which("py-spy")
         spy = [found] if found else ["uvx", "py-spy"]
-        options = ["--pid", str(pid), "--rate", str(RATE), "--duration", str(SECONDS), "--native"]
+        options = ["--pid", str(pid), "--rate", str(RATE), "--duration", str(SECONDS)]
         self._command = ["taskset", "-c", str(lab.cores.client), *spy, "record", *options]
         self._command += ["--format", "raw", "--output", str(stacks)]
         self._log = lab.scratch / "py-spy.out"
@@ -76,22 +77,19 @@ class _recording:
 
 
 def summarize(collapsed: str) -> str:
-    """Three sums over collapsed stacks: by innermost frame, by innermost Python function, by any frame."""
+    """Collapsed stacks summed by innermost function and by any function on the way. C counts to its Python caller."""
     own: Counter[str] = Counter()
-    python: Counter[str] = Counter()
     inclusive: Counter[str] = Counter()
     for line in collapsed.splitlines():
         stack, _, count = line.rpartition(" ")
         frames = [re.sub(r":\d+\)$", ")", frame) for frame in stack.split(";")]
-        caller = next((frame for frame in reversed(frames) if frame.endswith(".py)")), "(no Python)")
-        if caller in WAITING:
+        if frames[-1] in RESTING:
             continue
-        samples = int(count)
-        own[frames[-1]] += samples
-        python[caller] += samples
-        inclusive.update(dict.fromkeys(frames, samples))
-    sums = {"own time": own, "own time, C counted to its Python caller": python, "inclusive": inclusive}
-    return "\n".join(_listing(title, counts, own.total() or 1) for title, counts in sums.items())
+        own[frames[-1]] += int(count)
+        inclusive.update(dict.fromkeys(frames, int(count)))
+    total = own.total() or 1
+    telling = Counter({frame: count for frame, count in inclusive.items() if count < EVERYWHERE * total})
+    return "\n".join([_listing("own time", own, total), _listing("inclusive", telling, total)])
 
 
 def _listing(title: str, counts: Counter[str], total: int) -> str:
