@@ -43,11 +43,17 @@ def profile(lab: Lab, subject: Subject, which: str) -> str:
     stacks = lab.scratch / "stacks"
     with process.running(subject.prepare(lab, port), port, lab.cores.subject, lab.scratch / "profiled.out") as proxy:
         target = Target(port, proxy.tree(), lab.cores.client)
-        load.run(lab, target, load.WARM_UP, 1)
         with _recording(lab, proxy.pid, stacks):
-            result = load.run(lab, target, LOADS[which], SECONDS + 2)
-    heading = f"{subject.name}, {which}: {result.rate:.0f}/s, {result.cpu_ms:.4f} CPU ms each (sampling included)"
-    return f"{heading}\n{summarize(stacks.read_text())}"
+            told = _told(lab, target, LOADS[which])
+    return f"{subject.name}, {which}: {told}\n{summarize(stacks.read_text())}"
+
+
+def _told(lab: Lab, target: Target, wanted: Load) -> str:
+    try:
+        result = load.run(lab, target, wanted, SECONDS + 2)
+    except load.LoadFailed as failed:
+        return str(failed)  # the stacks are worth reading all the same
+    return f"{result.rate:.0f}/s, {result.cpu_ms:.4f} CPU ms each (sampling included)"
 
 
 class _recording:
