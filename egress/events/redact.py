@@ -35,7 +35,7 @@ _TOKEN = re.compile(r"[\w.~-]+", re.ASCII)
 # One slash is enough: canonical paths have lost empty segments.
 _USERINFO = re.compile(r"(:/{1,2})[^/\s@]*@")
 _QUERY = re.compile(r"(?<=\S)\?[^\s\]]+")
-_MEMO = 4096
+MEMO = 4096
 
 type _Pairs = tuple[tuple[str, str], ...]
 
@@ -150,7 +150,7 @@ class Redactor:
         if clean is context:
             self._clean_context = context
             return context
-        if len(self._replaced) >= _MEMO:
+        if len(self._replaced) >= MEMO:
             self._replaced.pop(next(iter(self._replaced)))
         # The original is held too: its id() must not be given to another context while the entry lives.
         self._replaced[id(context)] = (context, clean)

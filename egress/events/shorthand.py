@@ -254,7 +254,7 @@ def _state(event: StateChange) -> str:
     if event.policy_digest:
         words.append(f"hash:{value(event.policy_digest)}")
     suffix = f" [{' '.join(words)}]" if words else ""
-    return f"CONFIG:{value(event.word).upper()} {TAGS[event.severity]} {sentence(event.detail)}{suffix}"
+    return f"CONFIG:{value(event.word.upper())} {TAGS[event.severity]} {sentence(event.detail)}{suffix}"
 
 
 def _lifecycle(event: Lifecycle) -> str:
