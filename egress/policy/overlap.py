@@ -13,10 +13,8 @@ _MAX_READINGS = 64
 
 
 class Piece(Enum):
-    """What stands for more than one text: any byte, a byte of a class we do not look into, any byte but the
-    separator, and runs."""
+    """What stands for more than one text: a byte of a class we do not look into, any byte but the separator, runs."""
 
-    BYTE = "byte"
     CLASS = "class"
     ONE = "one"
     RUN = "run"
@@ -48,7 +46,7 @@ def host_reading(pattern: HostPattern) -> Reading:
     reading: list[str | Piece] = []
     for label in pattern.text.split("."):
         reading.extend((".",) if reading else ())
-        reading.extend((Piece.BYTE, Piece.ANY_RUN) if label == "**" else (_star(character) for character in label))
+        reading.extend((Piece.ANY_RUN,) if label == "**" else (_star(character) for character in label))
     return tuple(reading)
 
 
@@ -58,7 +56,7 @@ def selector_reading(selector: str) -> Reading:
     for label in selector.split("."):
         reading.extend((".",) if reading else ())
         if label == "**":
-            reading.extend((Piece.BYTE, Piece.ANY_RUN))
+            reading.append(Piece.ANY_RUN)
         else:
             reading.extend(_SELECTOR_PIECES.get(part[0], part) for part in _SELECTOR_PARTS.findall(label))
     return tuple(reading)
@@ -137,9 +135,9 @@ def _compatible(one: str | Piece, other: str | Piece, separator: str) -> bool:
     if isinstance(one, str) and isinstance(other, str):
         return one == other
     if one == separator:
-        return other in (Piece.BYTE, Piece.CLASS, Piece.ANY_RUN)
+        return other in (Piece.CLASS, Piece.ANY_RUN)
     if other == separator:
-        return one in (Piece.BYTE, Piece.CLASS, Piece.ANY_RUN)
+        return one in (Piece.CLASS, Piece.ANY_RUN)
     return True
 
 
@@ -172,5 +170,5 @@ def _steps(outer: Reading, state: int, piece: str | Piece, separator: str) -> It
         yield state
     elif piece in _RUNS:
         return
-    elif want is Piece.BYTE or (want is Piece.ONE and narrow) or (want == piece and isinstance(piece, str)):
+    elif (want is Piece.ONE and narrow) or (want == piece and isinstance(piece, str)):
         yield state + 1
