@@ -5,6 +5,7 @@ Sources in order: what the plan knows, the workload's hosts file, the named DNS 
 
 import asyncio
 import ipaddress
+import logging
 import os
 import socket
 import stat
@@ -16,15 +17,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-import structlog
-
 from egress.destination.hosts import addresses_of
 from egress.destination.ranges import normalize
 from egress.destination.validate import Plan
 from egress.model.address import Host, IpAddress
 from egress.model.verdict import Denial, DenialCode, ReasonCode, Stage
 
-log = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 type Answers = tuple[IpAddress, ...]
 
@@ -108,7 +107,7 @@ class NameResolver:
         text = await loop.run_in_executor(self._threads, _read_hosts, root / "etc/hosts")
         addresses = addresses_of(plan.origin.host.name, text)
         if addresses:
-            log.debug("workload hosts file answered", host=plan.origin.host.name, addresses=len(addresses))
+            log.debug("workload hosts file answered", extra={"host": plan.origin.host.name})
         return addresses
 
     async def _cached(self, host: Host) -> Answers:
@@ -199,5 +198,7 @@ class _NameServers:
             raise TimeoutError from None
         except (dns.exception.DNSException, OSError) as error:
             raise _LookupFailed(ReasonCode.DNS_ERROR, type(error).__name__) from None
-        log.debug("name resolved", host=host.name, canonical=found.canonical_name().to_text(omit_final_dot=True))
+        canonical = found.canonical_name().to_text(omit_final_dot=True)
+        if canonical != host.name:
+            log.debug("name is an alias", extra={"host": host.name, "canonical": canonical})
         return tuple(normalize(ipaddress.ip_address(text)) for text in found.addresses())

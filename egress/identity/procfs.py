@@ -4,7 +4,7 @@ Raises `Vanished` for a process that is gone and `Unreadable` for one that may n
 """
 
 # Path objects would double what a walk costs, and readlink is asked for bytes where names need not be UTF-8.
-# ruff: noqa: PTH115, PTH116, PTH123, PTH208
+# ruff: noqa: PTH115, PTH116, PTH208
 
 import contextlib
 import os
@@ -88,8 +88,7 @@ class Procfs:
 
     def stat(self, pid: int) -> Stat:
         """Readable for every process, whoever owns it."""
-        with _translated(pid), open(f"{self._root}/{pid}/stat", "rb") as file:
-            text = file.read(1024)
+        text = self._content(pid, "stat", 1024)
         # The name in parentheses may hold spaces and parentheses itself.
         fields = text.rpartition(b")")[2].split()
         try:
@@ -118,9 +117,16 @@ class Procfs:
 
     def argument_paths(self, pid: int) -> tuple[str, ...]:
         """Arguments that are absolute paths. The process chooses them freely."""
-        with _translated(pid), open(f"{self._root}/{pid}/cmdline", "rb") as file:
-            arguments = file.read(MAX_ARGUMENT_BYTES).split(b"\0")
+        arguments = self._content(pid, "cmdline", MAX_ARGUMENT_BYTES).split(b"\0")
         return tuple(dict.fromkeys(decode(argument) for argument in arguments if argument.startswith(b"/")))
+
+    def _content(self, pid: int, name: str, limit: int) -> bytes:
+        with _translated(pid):
+            descriptor = os.open(f"{self._root}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.read(descriptor, limit)
+            finally:
+                os.close(descriptor)
 
     def below_root_of(self, pid: int, path: bytes) -> bytes:
         """Where `path` lies in the mount view of the process."""

@@ -4,6 +4,7 @@ Tuple -> socket -> every owner -> executables, ancestors and digests -> the sock
 """
 
 import asyncio
+import logging
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
@@ -11,8 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import structlog
 
 from egress.events.event import Finding
 from egress.identity.lineage import ForeignView, Image, Lineage, LineageReader, one_program
@@ -23,7 +22,7 @@ from egress.identity.trust import Distrust, TofuMode, TrustStore
 from egress.model.intent import SocketPair
 from egress.model.process import Evidence, EvidenceUnavailable, Process, ProcessEvidence, UnavailableReason
 
-log = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 DEADLINE_SECONDS = 2.0
 RETRY_DELAYS = (0.002, 0.012, 0.036)
@@ -110,6 +109,12 @@ class ProcessIdentity:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.trust = TrustStore(self._procfs, settings.tofu, self._report_from_thread)
         self._sockets = ClientSockets()
+        proc = self._procfs.root
+        self._home = (
+            Namespace(None, proc / "net")
+            if settings.netns is None
+            else Namespace(settings.netns, proc / "thread-self/net", enter_to_read=True)
+        )
         self._walker = OwnerWalker(self._procfs)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="identity")
         self._readers: tuple[Walk, dict[int | None, LineageReader]] | None = None
@@ -223,11 +228,9 @@ class ProcessIdentity:
         return None if self._settings.anchor is None else self._settings.anchor()
 
     def _namespace(self, anchor: int | None) -> Namespace:
+        if anchor is None or self._settings.netns is not None:
+            return self._home
         proc = self._procfs.root
-        if self._settings.netns is not None:
-            return Namespace(self._settings.netns, proc / "thread-self/net", enter_to_read=True)
-        if anchor is None:
-            return Namespace(None, proc / "net")
         theirs = proc / str(anchor) / "ns/net"
         same = theirs.samefile(proc / "self/ns/net")
         return Namespace(None if same else theirs, proc / str(anchor) / "net")
