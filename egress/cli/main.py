@@ -175,11 +175,11 @@ def explain(
 
     Exit code 0: allowed. 10: denied. 11: cannot be told from this alone.
     """
-    from egress.cli.explain import Question
+    from egress.cli.explain import Inquiry
     from egress.cli.explain import explain as run_explain
 
-    question = Question(target, method, binary, tuple(ancestor or ()), agent)
-    raise typer.Exit(run_explain(question, tuple(policy or ()), config, as_json=as_json))
+    inquiry = Inquiry(target, method, binary, tuple(ancestor or ()), agent)
+    raise typer.Exit(run_explain(inquiry, tuple(policy or ()), config, as_json=as_json))
 
 
 @app.command("test", rich_help_panel=_POLICY)

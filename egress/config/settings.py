@@ -163,7 +163,7 @@ class PolicySettings(Section):
         "exit", "a start without a valid policy", only=("exit", "quarantine")
     )
     approved: Approved = live("auto", "file of approved proposals", only=("auto", "off"))
-    tests: Many[FilePath] = live((), "policy tests a new policy has to pass")
+    tests: Many[FilePath] = live((), "files of requests with their expected answers, for `egress test`")
     shadow: Shadow | None = later(None, "a second policy, only compared")
 
 
