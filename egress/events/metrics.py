@@ -86,7 +86,7 @@ class Metrics:
         self._decisions = _Histogram()
         self._lanes: dict[str, _Lane] = {}
         self._generation = 0
-        self._digest = ""
+        self._origin = ("", "")
         self._gauges: list[_Gauge] = []
         self._registry: CollectorRegistry | None = None
 
@@ -113,7 +113,8 @@ class Metrics:
             case StateChange():
                 self._changes.add((event.word,))
                 if event.generation is not None:
-                    self._generation, self._digest = event.generation, event.policy_digest
+                    self._generation = event.generation
+                    self._origin = (event.policy_digest, dict(event.extra).get("source", ""))
             case _:
                 return
 
@@ -173,8 +174,8 @@ class Metrics:
         build = GaugeMetricFamily("egress_build_info", "This build.", labels=("version",))
         build.add_metric((self._version,), 1)
         yield build
-        info = GaugeMetricFamily("egress_generation_info", "Installed policy.", labels=("digest",))
-        info.add_metric((self._digest,), 1)
+        info = GaugeMetricFamily("egress_generation_info", "Installed policy.", labels=("digest", "source"))
+        info.add_metric(self._origin, 1)
         yield info
 
     def _counters(self) -> tuple[_Counter, ...]:

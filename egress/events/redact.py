@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import unquote
 
+from egress.events import ocsf
 from egress.events.event import (
     ConnectionClosed,
     ConnectionDecided,
@@ -26,6 +27,10 @@ CREDENTIAL = "[CREDENTIAL]"
 MAX_METHOD = 32
 MAX_PATH = 4096
 MAX_TEXT = 1024
+MAX_SCANNED = 65_536
+"""Cutting comes after scrubbing, or half a secret could stay; what is beyond this is never looked at nor kept."""
+
+METHODS = frozenset(ocsf.METHOD_ACTIVITIES)
 
 _PREFIX = "openshell:resolve:env:"
 _ALIAS_MARKER = "openshell-resolve-env-"
@@ -73,26 +78,27 @@ class Redactor:
         if (
             event.context is self._clean_context
             and type(event.verdict) is Allow
+            and event.method in METHODS
             and len(event.path) <= MAX_PATH
-            and len(event.method) <= MAX_METHOD
             and not self._suspect(event.path)
         ):
             return event
         context, path, verdict = self._context(event.context), self._path(event.path), self._verdict(event.verdict)
-        method = event.method if len(event.method) <= MAX_METHOD else event.method[:MAX_METHOD]
+        method = self._method(event.method)
         if context is event.context and path is event.path and verdict is event.verdict and method is event.method:
             return event
         return replace(event, context=context, path=path, verdict=verdict, method=method)
 
     def _connection(self, event: ConnectionDecided) -> ConnectionDecided:
-        path = None if event.path is None else self._path(event.path)
-        return replace(
-            event,
-            context=self._context(event.context),
-            path=path,
-            verdict=self._verdict(event.verdict),
-            method=event.method[:MAX_METHOD],
+        context, verdict, method = (
+            self._context(event.context),
+            self._verdict(event.verdict),
+            self._method(event.method),
         )
+        path = None if event.path is None else self._path(event.path)
+        if context is event.context and path is event.path and verdict is event.verdict and method is event.method:
+            return event
+        return replace(event, context=context, path=path, verdict=verdict, method=method)
 
     def _finding(self, event: Finding) -> Finding:
         context = None if event.context is None else self._context(event.context)
@@ -114,10 +120,14 @@ class Redactor:
     def _pairs(self, pairs: _Pairs) -> _Pairs:
         return tuple((name, self.text(value)) for name, value in pairs)
 
+    def _method(self, method: str) -> str:
+        """Any token may stand there (RFC 9110 section 9.1), a key as well."""
+        return method if method in METHODS else self._scrub(method[:MAX_SCANNED])[:MAX_METHOD]
+
     def _path(self, path: str) -> str:
         if len(path) <= MAX_PATH and not self._suspect(path):
             return path
-        return self._scrub(path.partition("?")[0][:MAX_PATH])
+        return self._scrub(path.partition("?")[0][:MAX_SCANNED])[:MAX_PATH]
 
     def _suspect(self, text: str) -> bool:
         """True when `text` might have to be rewritten. `%` may hide a marker, `:/` begins userinfo."""
@@ -127,8 +137,8 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Free text without placeholders, userinfo, queries and secrets, bounded."""
-        bounded = text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "..."
-        return self._scrub(_QUERY.sub("?[redacted]", bounded))
+        clean = self._scrub(_QUERY.sub("?[redacted]", text[:MAX_SCANNED]))
+        return clean if len(clean) <= MAX_TEXT else clean[:MAX_TEXT] + "..."
 
     def _scrub(self, text: str) -> str:
         clean = _USERINFO.sub(rf"\1{CREDENTIAL}@", _without_placeholders(text))

@@ -66,11 +66,15 @@ def test_bytes_and_durations():
 
 
 def test_findings_states_and_generation():
-    metrics = fed(samples.finding(), samples.state(), samples.state(word="invalid", generation=None, policy_digest=""))
+    metrics = fed(
+        samples.finding(),
+        samples.state(extra=(("source", "file"),)),
+        samples.state(word="invalid", generation=None, policy_digest=""),
+    )
     assert value(metrics, "egress_findings_total", type="openshell.middleware.failure", severity="high") == 1
     assert value(metrics, "egress_state_changes_total", state="loaded") == 1
     assert value(metrics, "egress_generation") == 7
-    assert value(metrics, "egress_generation_info", digest="9f3c") == 1
+    assert value(metrics, "egress_generation_info", digest="9f3c", source="file") == 1
     assert value(metrics, "egress_build_info", version="0.1.0") == 1
 
 

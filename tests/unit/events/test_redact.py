@@ -16,6 +16,8 @@ from egress.model.verdict import Audited, Stage
 from tests.unit.events import samples
 
 REDACTOR = Redactor()
+SECRET = "s3cr3t-Value/with+signs=="
+KNOWN = Redactor([re.compile(re.escape(SECRET))])
 STABLE = "openshell:resolve:env:s" + "0af1" * 16 + "_API_TOKEN"
 
 
@@ -80,6 +82,19 @@ def test_what_a_client_may_make_long_is_cut():
     assert len(REDACTOR.clean(samples.connection(method="M" * 9000)).method) == MAX_METHOD
 
 
+def test_no_half_of_a_secret_stays_at_a_cut():
+    long = "x" * (MAX_TEXT - 5) + SECRET
+    assert SECRET[:5] not in KNOWN.clean(samples.state(detail=long)).detail
+    path = "/" + "p" * (MAX_PATH - 6) + SECRET
+    assert SECRET[:5] not in KNOWN.clean(samples.exchange(path=path)).path
+
+
+def test_a_method_may_be_a_secret():
+    redactor = Redactor([re.compile("KEY-[0-9a-f]{60}")])
+    assert redactor.clean(samples.exchange(method="KEY-" + "0f" * 30)).method == "[CREDENTIAL]"
+    assert redactor.clean(samples.connection(method="OPENSHELL-RESOLVE-ENV-KEY")).method == "[CREDENTIAL]"
+
+
 def test_contexts_are_cleaned_once_and_stay_one_object():
     redactor = Redactor()
     dirty = samples.context(
@@ -102,10 +117,6 @@ def test_the_memo_of_contexts_is_bounded(monkeypatch):
     for _ in range(20):
         redactor.clean(samples.exchange(context=samples.context(evidence=samples.evidence("/tmp/a?b"))))
     assert len(redactor._replaced) == 8
-
-
-SECRET = "s3cr3t-Value/with+signs=="
-KNOWN = Redactor([re.compile(re.escape(SECRET))])
 
 
 @settings(max_examples=150, deadline=None)
