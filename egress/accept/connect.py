@@ -4,13 +4,14 @@ from egress.accept.door import Door, context_of, tell_refusal
 from egress.engine.enter import enter
 from egress.engine.http1.client_side import send_refusal
 from egress.engine.origin import OriginLink
-from egress.engine.stream import Stream
+from egress.engine.stream import DeadlineExceeded, Stream
 from egress.engine.tunnel import Tunnel
 from egress.events.event import ConnectionClosed, ConnectionDecided, FlowContext
 from egress.http.head import check_connect
 from egress.http.serialize import ESTABLISHED
 from egress.http.target import read_connect_target
 from egress.model.destination import TlsMode
+from egress.model.errors import PeerError, Side
 from egress.model.ids import new_flow_id
 from egress.model.intent import AgentName, EgressIntent, Ingress, SocketPair
 from egress.model.message import Malformed, WireHead
@@ -78,13 +79,17 @@ async def _relay(tunnel: Tunnel, door: Door) -> None:
     """Run the tunnel and tell how it ended, however it ends."""
     started = door.services.clock.monotonic()
     tally = tunnel.tally
-    tally.outcome = RelayOutcome.FAILED
     try:
-        tally.outcome = RelayOutcome.COMPLETE
         await enter(tunnel, door.front)
+    except PeerError as error:
+        gone = error.side is Side.DOWNSTREAM
+        tally.outcome = RelayOutcome.CLIENT_GONE if gone else RelayOutcome.UPSTREAM_GONE
+        raise
+    except DeadlineExceeded as error:
+        tally.outcome, tally.limit = RelayOutcome.CUT, error.limit
+        raise
     except BaseException:
-        if tally.outcome is RelayOutcome.COMPLETE:
-            tally.outcome = RelayOutcome.FAILED
+        tally.outcome = RelayOutcome.FAILED
         raise
     finally:
         clock = door.services.clock

@@ -20,6 +20,7 @@ from egress.cli.environment import child_environment, proxy_url
 from egress.cli.serve import run_loop
 from egress.cli.terminal import ExitCode, complain
 from egress.config.overrides import Flags
+from egress.documents.diagnostic import Diagnostic
 from egress.generation.prepare import Candidate, prepare
 from egress.model.address import parse_host
 from egress.model.clock import SystemClock
@@ -132,7 +133,7 @@ class _Show:
         context = self._certificates.server_context(parse_host(name), ())
         return await asyncio.start_server(_answer, "127.0.0.1", 0, ssl=context)
 
-    def _prepare(self, shop: int, vault: int) -> object:
+    def _prepare(self, shop: int, vault: int) -> Candidate | tuple[Diagnostic, ...]:
         (self._directory / "policy.yaml").write_text(_POLICY.format(shop=shop, vault=vault, python=self._python))
         (self._directory / "egress.yaml").write_text(_SETTINGS.format(directory=self._directory))
         (self._directory / "log").mkdir()

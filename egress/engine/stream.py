@@ -246,6 +246,11 @@ class Stream(asyncio.Protocol):
         """True when nothing more can be written."""
         return self._lost or self._transport is None or self._transport.is_closing()
 
+    @property
+    def reusable(self) -> bool:
+        """True when nothing has happened to the connection that the next exchange on it would meet."""
+        return not self.buffer and self.error is None and self.end is End.OPEN and not self.lost
+
     def socket_pair(self) -> SocketPair:
         """The TCP 4-tuple, remote end first. Raises `OSError` when the peer is gone already."""
         names = None
@@ -329,7 +334,7 @@ class Stream(asyncio.Protocol):
         ended = False
         try:
             while incoming.pending or tls.pending():
-                count = tls.read(_READ_SIZE - filled, _view[filled:] if filled else _scratch)  # type: ignore[arg-type]
+                count = tls.read(_READ_SIZE - filled, _view[filled:] if filled else _scratch)
                 if not count:
                     ended = True
                     break

@@ -5,6 +5,7 @@ import errno
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from egress.model.address import IpAddress, Port
 from egress.model.destination import PinnedDestination
@@ -82,11 +83,13 @@ class Dialer[S: Poolable]:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(self._times.address):
                 await loop.sock_connect(sock, (str(address), port))
-            _, stream = await loop.create_connection(self._make_stream, sock=sock)
+            _, protocol = await loop.create_connection(
+                cast(Callable[[], asyncio.Protocol], self._make_stream), sock=sock
+            )
         except BaseException:
             sock.close()
             raise
-        return stream
+        return cast(S, protocol)
 
 
 async def _head_start(failed: asyncio.Event, seconds: float) -> None:

@@ -18,10 +18,9 @@ class Poolable(Protocol):
 
     on_gone: Callable[[], None] | None
     on_data: Callable[[], None] | None
-    buffer: bytes
 
     @property
-    def lost(self) -> bool: ...
+    def reusable(self) -> bool: ...
     def abort(self) -> None: ...
     def close(self) -> None: ...
 
@@ -40,7 +39,11 @@ class PoolKey:
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """Idle connections in all and per key, and how many seconds one may idle."""
+    """Idle connections in all and per key, and how many seconds one may idle.
+
+    More than `per_key` may wait between two sweeps: many clients at once give back and take in turns, and closing
+    what the next moment needs would cost a handshake each time.
+    """
 
     total: int = 1024
     per_key: int = 16
@@ -63,7 +66,7 @@ class Slot[S: Poolable]:
             stream, _ = self.idle.pop()
             self._pool.count -= 1
             stream.on_gone = stream.on_data = None
-            if not stream.lost and not stream.buffer:
+            if stream.reusable:
                 return stream
             stream.abort()
         return None
@@ -71,7 +74,7 @@ class Slot[S: Poolable]:
     def give(self, stream: S) -> None:
         """Keep a connection whose last exchange ended cleanly; one too many is closed."""
         pool = self._pool
-        if stream.lost or stream.buffer or len(self.idle) >= pool.limits.per_key or pool.count >= pool.limits.total:
+        if not stream.reusable or pool.count >= pool.limits.total:
             stream.close()
             return
         pool.count += 1
@@ -89,9 +92,9 @@ class Slot[S: Poolable]:
         stream.on_gone = stream.on_data = None
         stream.abort()
 
-    def expire(self, before: float) -> None:
-        """Close connections idle since before that time."""
-        while self.idle and self.idle[0][1] < before:
+    def expire(self, before: float, keep: int) -> None:
+        """Close connections idle since before that time, and the oldest beyond `keep`."""
+        while self.idle and (self.idle[0][1] < before or len(self.idle) > keep):
             stream, _ = self.idle.pop(0)
             self._pool.count -= 1
             stream.on_gone = stream.on_data = None
@@ -129,14 +132,14 @@ class Pool[S: Poolable]:
         if self._sweeper is not None:
             self._sweeper.cancel()
         for slot in self._warm:
-            slot.expire(float("inf"))
+            slot.expire(float("inf"), 0)
         self._warm.clear()
 
     def _sweep(self) -> None:
         self._sweeper = None
         before = self.now() - self.limits.idle_seconds
         for slot in tuple(self._warm):
-            slot.expire(before)
+            slot.expire(before, self.limits.per_key)
             if not slot.idle:
                 self._warm.discard(slot)
         if self._warm:

@@ -18,7 +18,9 @@ from egress.model.outcome import ByteCounts, RelayOutcome
 from egress.model.verdict import Denial, DenialCode, Stage
 from egress.pipeline.exchange import Exchange
 
-_CLIENT_GONE = PeerError(Side.DOWNSTREAM, "client is gone")
+
+def _client_gone() -> PeerError:
+    return PeerError(Side.DOWNSTREAM, "client is gone")
 
 
 class After(Enum):
@@ -100,7 +102,7 @@ class Relay:
         """One try on one connection; None when it died before any byte of a reply."""
         assert self._body is not None
         self._origin = origin
-        self._client.on_gone = lambda: origin.interrupt(_CLIENT_GONE)
+        self._client.on_gone = lambda: origin.interrupt(_client_gone())
         expect = None
         if head.expect_continue and not self._body.complete:
             expect = b"100-continue"
@@ -269,7 +271,7 @@ class Relay:
             if client.congested:
                 await client.drain(*idle)
             if client.lost:
-                raise _CLIENT_GONE
+                raise _client_gone()
             if not reader.stream.buffer and not await reader.stream.more(*idle):
                 reader.ended()
 
