@@ -176,8 +176,12 @@ class Conversation:
             return raw
 
     async def send(self, data: bytes) -> None:
+        if self._writer.is_closing():
+            raise ConnectionResetError
         self._writer.write(data)
         await self._writer.drain()
+        # drain() returns at once while the buffer is low; without a turn of the loop a lost connection goes unseen.
+        await asyncio.sleep(0)
         self.received.sent += len(data)
 
     async def pause(self, seconds: float) -> None:
@@ -227,6 +231,8 @@ class Origin:
         self.script: Script = say_ok
         self.recording = True
         self.connections: list[Received] = []
+        self.latest = Received()
+        """The connection that brought the latest request; pooled ones bring many."""
         self.requests: list[Request] = []
         self._loop = loop
         self._seen = bytearray()
@@ -267,6 +273,7 @@ class Origin:
     async def serve(self, talk: Conversation) -> None:
         """One request after the other through the script that is set when its head arrives."""
         while (request := await talk.head()) is not None:
+            self.latest = talk.received
             self.requests.append(request)
             await self.script(talk)
             if talk.closing:
