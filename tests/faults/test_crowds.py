@@ -145,8 +145,9 @@ def inside_an_inner_head(proxy: EgressProcess, origin: Origin) -> Connection:
 
 
 def idle_keep_alive(proxy: EgressProcess, origin: Origin) -> Connection:
-    client = dial(proxy.port)
-    client.send(b"GET http://nowhere.test/ HTTP/1.1\r\nHost: a\r\n\r\n")
+    tunnel = open_tunnel(proxy.port, f"origin.test:{origin.port}")
+    client = start_tls(tunnel, client_context(proxy.ca), "origin.test")
+    assert ask(client, origin) == b"ok"
     return client
 
 
