@@ -26,6 +26,12 @@ _EXPECTED = {
     "model_type": "must be a mapping",
     "model_attributes_type": "must be a mapping",
 }
+_BOUNDS = {
+    "greater_than": "must be more than",
+    "greater_than_equal": "must be at least",
+    "less_than": "must be less than",
+    "less_than_equal": "must be at most",
+}
 _YAML_1_1_WORDS = frozenset(("yes", "no", "on", "off", "y", "n"))
 _MAX_LISTED_KEYS = 12
 
@@ -59,6 +65,8 @@ def _wording(kind: str, detail: ErrorDetails) -> tuple[str, str]:
         return f"{_EXPECTED[kind]}, not {_kind_of(given)}", _hint_for(kind, given)
     if kind == "literal_error":
         return f"must be one of {str(context['expected']).replace("'", '`')}", ""
+    if kind in _BOUNDS:
+        return f"{_BOUNDS[kind]} {next(iter(context.values()))}", ""
     if kind == "value_error":
         text, _, hint = str(context["error"]).partition("\n")
         return text, hint

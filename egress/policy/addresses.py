@@ -43,7 +43,8 @@ def check_allowed_ips(findings: Findings, path: KeyPath, model: EndpointModel, p
             continue
         networks.append(network)
         _check_network(findings, (*path, position), network)
-    public = networks and all(network.is_global for network in networks)
+    complete = bool(networks) and len(networks) == len(model.allowed_ips)
+    public = complete and all(network.is_global for network in networks)
     if public and pattern is not None and not pattern.wildcard:
         says = "lists only public blocks for a host that is written out"
         findings.warning(path, says, "the host alone is enough; a list makes every other address unreachable")

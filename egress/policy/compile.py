@@ -153,11 +153,12 @@ def _entry(part: _Part, key: str, model: EntryModel, compiler: EndpointCompiler,
     binaries = tuple(
         Binary(
             path=binary.path,
-            sha256=tuple(digest.lower() for digest in binary.sha256 or ()),
+            sha256=tuple(binary.sha256 or ()),
             direct=binary.direct,
             resolved=None if "*" in binary.path else resolve_link(binary.path),
         )
         for binary in model.binaries
+        if binary is not None
     )
     location = str(part.document.locate_key(("network_policies", key)))
     return Entry(key, model.name or key, endpoints, binaries, location)
@@ -204,15 +205,15 @@ def _middleware(document: Document, key: str, model: MiddlewareModel) -> Middlew
 
 
 def _test(document: Document, index: int, model: TestModel) -> PolicyTest:
-    expected = model.expect
+    decision, denial = model.expect
     return PolicyTest(
         name=model.name,
         request=model.request,
         binary=model.binary,
         ancestors=tuple(model.ancestors),
         agent=model.agent,
-        expect=expected if isinstance(expected, str) else "deny",
-        denial="" if isinstance(expected, str) else expected.deny,
+        expect=decision,
+        denial=denial,
         location=str(document.locate(("tests", index))),
     )
 

@@ -1,5 +1,6 @@
 """The authored policy as pydantic models: names and types of every key, nothing about how keys go together."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -7,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from egress.documents.units import read_duration, read_size
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z", re.ASCII)
 _PROTOCOLS = ("tcp", "rest", "websocket", "graphql", "sql", "json-rpc", "mcp")
 
 
@@ -46,10 +48,25 @@ def _read_capped_size(value: object) -> int:
     return size
 
 
+def _read_sha256(value: object) -> str:
+    if not isinstance(value, str) or not _SHA256.match(value):
+        raise ValueError("must be a SHA-256 digest\nwrite 64 hexadecimal digits in quotes")
+    return value.lower()
+
+
+def _read_expectation(value: object) -> tuple[str, str]:
+    """Decision and denial code, from `allow`, `audit`, `deny` or `{deny: CODE}`."""
+    if isinstance(value, str) and value in ("allow", "audit", "deny"):
+        return value, ""
+    if isinstance(value, dict) and list(value) == ["deny"] and isinstance(value["deny"], str):
+        return "deny", value["deny"]
+    raise ValueError("must be an expected decision\nwrite `allow`, `audit`, `deny`, or `{deny: CODE}`")
+
+
 type Matcher = Annotated[tuple[str, ...], BeforeValidator(_read_globs)]
 type Port = Annotated[int, Field(ge=1, le=65535)]
 type BodyLimit = Annotated[int, BeforeValidator(_read_capped_size)]
-type Sha256 = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
+type Sha256 = Annotated[str, BeforeValidator(_read_sha256)]
 type OrderNumber = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 
 
@@ -171,11 +188,11 @@ class BinaryModel(Model):
 
 
 class EntryModel(Model):
-    """`endpoints` holds None where an endpoint was set aside because its own keys are wrong."""
+    """Lists hold None where an item was set aside because its own keys are wrong."""
 
     name: str | None = None
     endpoints: list[EndpointModel | None] = Field(default_factory=list)
-    binaries: list[BinaryModel] = Field(default_factory=list)
+    binaries: list[BinaryModel | None] = Field(default_factory=list)
 
 
 class FilesystemModel(Model):
@@ -207,17 +224,13 @@ class MiddlewareModel(Model):
     endpoints: SelectorsModel
 
 
-class DenialModel(Model):
-    deny: str
-
-
 class TestModel(Model):
     name: str
     request: dict[str, Any]
     binary: str = ""
     ancestors: list[str] = Field(default_factory=list)
     agent: str = "default"
-    expect: Literal["allow", "deny", "audit"] | DenialModel
+    expect: Annotated[tuple[str, str], BeforeValidator(_read_expectation)]
 
 
 class PolicyModel(Model):
@@ -233,32 +246,37 @@ class PolicyModel(Model):
 def salvage(data: object) -> PolicyModel:
     """What can be read of a document that has errors, so that the rest of it is checked in the same run.
 
-    Endpoints that cannot be read are None; other parts that cannot be read are left out.
+    Endpoints and binaries that cannot be read are None; other parts that cannot be read are left out.
     """
     sections = data if isinstance(data, dict) else {}
-    entries = sections.get("network_policies")
-    kept: dict[str, Any] = {"version": sections["version"] if _readable(version=sections.get("version")) else 1}
-    for key in ("filesystem_policy", "landlock", "process", "network_middlewares", "tests"):
-        if key in sections and _readable(**{"version": 1, key: sections[key]}):
-            kept[key] = sections[key]
-    kept["network_policies"] = {}
-    for key, entry in entries.items() if isinstance(entries, dict) else ():
-        part = _readable_entry(entry)
-        if _readable(version=1, network_policies={key: part}):
-            kept["network_policies"][key] = part
+    kept = {"version": 1} | {key: value for key, value in sections.items() if _readable(PolicyModel, key, value)}
+    for section, item in (("network_policies", EntryModel), ("network_middlewares", MiddlewareModel)):
+        parts = sections.get(section)
+        if section not in kept and isinstance(parts, dict):
+            shaped = {key: _salvage_entry(part) if item is EntryModel else part for key, part in parts.items()}
+            kept[section] = {key: part for key, part in shaped.items() if _valid(item, part)}
     return PolicyModel.model_validate(kept)
 
 
-def _readable_entry(entry: object) -> object:
-    if not isinstance(entry, dict) or not isinstance(entry.get("endpoints"), list):
+def _salvage_entry(entry: object) -> object:
+    if not isinstance(entry, dict):
         return entry
-    endpoints = [one if _readable(EndpointModel, one) else None for one in entry["endpoints"]]
-    return {**entry, "endpoints": endpoints}
+    kept = {key: value for key, value in entry.items() if _readable(EntryModel, key, value)}
+    for key, item in (("endpoints", EndpointModel), ("binaries", BinaryModel)):
+        if key not in kept and isinstance(entry.get(key), list):
+            kept[key] = [one if _valid(item, one) else None for one in entry[key]]
+    return kept
 
 
-def _readable(model: type[Model] | None = None, data: object = None, **sections: object) -> bool:
+def _readable(model: type[Model], key: str, value: object) -> bool:
+    """Is this one key of the model fine by itself?"""
+    required = {"version": 1} if model is PolicyModel else {}
+    return _valid(model, {**required, key: value})
+
+
+def _valid(model: type[Model], data: object) -> bool:
     try:
-        (model or PolicyModel).model_validate(data if model else sections)
+        model.model_validate(data)
     except ValidationError:
         return False
     return True

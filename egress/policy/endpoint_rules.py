@@ -77,7 +77,8 @@ def _host(subject: Subject) -> HostPattern | None:
     model = subject.model
     if not model.host.strip():
         if model.protocol in ("tcp", "mcp"):
-            subject.error("host", f"`protocol: {model.protocol}` needs a host", "write the host name")
+            says = f"`protocol: {model.protocol}` needs a host, `allowed_ips` or not"
+            subject.error("host", says, "write the host name")
         elif not model.allowed_ips:
             hint = "write the host name; only an endpoint with `allowed_ips` may leave it out"
             subject.error("host", "the host is empty", hint)
@@ -174,8 +175,6 @@ def _inspected(subject: Subject, default_enforcement: str) -> None:
         says = f"no `enforcement` is written, so the default `{default_enforcement}` applies"
         subject.findings.note(subject.path, says)
     subject.misplaced("detect_timeout", "endpoints that are not inspected")
-    if model.protocol == "mcp" and (not model.host.strip() or not model.effective_ports):
-        subject.findings.error(subject.path, "`protocol: mcp` alone names no destination", "write `host` and `port`")
     for index, rule in enumerate(model.rules):
         _clause(subject, Clause(RuleKind.ALLOW, (*subject.path, "rules", index, "allow"), rule.allow, model,
                                 subject.findings))  # fmt: skip

@@ -50,7 +50,10 @@ def _entry(key: str, entry: EntryModel, findings: Findings, default_enforcement:
         hint = 'write `binaries: [{path: "/**"}]` to mean every program'
         findings.warning(path, "the entry lists no binaries and can never match", hint)
     for index, binary in enumerate(entry.binaries):
-        _binary(binary, (*path, "binaries", index), findings)
+        if binary is not None:
+            _binary(binary, (*path, "binaries", index), findings)
+        else:
+            _set_aside(key, "binaries", index, findings)
     patterns: Patterns = {}
     for index, endpoint in enumerate(entry.endpoints):
         place = (*path, "endpoints", index)
@@ -60,9 +63,15 @@ def _entry(key: str, entry: EntryModel, findings: Findings, default_enforcement:
             findings.diagnostics.extend(own.diagnostics)
             if not has_errors(own.diagnostics):
                 patterns[key, index] = pattern
-        elif findings.document.data["network_policies"][key]["endpoints"][index] is None:
-            findings.error(place, "must be a mapping, not empty")
+        else:
+            _set_aside(key, "endpoints", index, findings)
     return patterns
+
+
+def _set_aside(key: str, kind: str, index: int, findings: Findings) -> None:
+    """An item whose own keys are wrong was reported already; one that is written as nothing was not."""
+    if findings.document.data["network_policies"][key][kind][index] is None:
+        findings.error(("network_policies", key, kind, index), "must be a mapping, not empty")
 
 
 def _filesystem(model: FilesystemModel, findings: Findings) -> None:
