@@ -6,7 +6,7 @@ import ipaddress
 import logging
 import resource
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from egress.config.settings import Settings
 from egress.destination.hosts import detect_gateway
 from egress.destination.local import LocalAddresses, expand_wildcards
 from egress.destination.resolver import NameResolver, ResolverSettings, WorkloadHosts
-from egress.destination.validate import DestinationSettings
+from egress.destination.validate import DestinationSettings, OwnListeners
 from egress.engine.drain import Drain
 from egress.engine.enter import Front
 from egress.engine.origin import Upstream
@@ -88,7 +88,7 @@ class _Lasting:
     drain: Drain
     events: EventBus
     cell: RuntimeCell
-    own: frozenset[tuple[IpAddress, int]]
+    own: tuple[tuple[IpAddress, int], ...]
     anchor: AnchorSource | None
 
 
@@ -208,10 +208,11 @@ class Proxy:
             ),
             events.emit,
         )
+        identity.trust.pin(_pins(self._candidate.generation))
         return _Lasting(
             loop, clock, authority, identity, local, AuthFailures(clock), Admission(_admission_limits(settings)),
             Pool(loop, _pool_limits(settings)), Drain(), events, RuntimeCell(self._candidate.generation),
-            expand_wildcards(own, local.current()), anchor,
+            tuple(own), anchor,
         )  # fmt: skip
 
     def _make_reloader(self, lasting: _Lasting) -> Reloader:
@@ -230,6 +231,7 @@ class Proxy:
         lasting.admission.limits = _admission_limits(settings)
         lasting.pool.limits = _pool_limits(settings)
         lasting.identity.trust.mode = TofuMode(settings.identity.tofu)
+        lasting.identity.trust.pin(_pins(candidate.generation))
         self._door = _door(settings, candidate.agents, lasting)
         lasting.cell.install(candidate.generation)
         self._candidate = candidate
@@ -264,7 +266,7 @@ def _door(settings: Settings, agents: AgentTable, lasting: _Lasting) -> Door:
         events=lasting.events,
         clock=lasting.clock,
         destinations=_destinations(settings),
-        own_listeners=lasting.own,
+        own_listeners=_own_listeners(lasting),
         via=settings.http.via.encode() if settings.http.via else None,
     )
     return Door(
@@ -274,7 +276,8 @@ def _door(settings: Settings, agents: AgentTable, lasting: _Lasting) -> Door:
         timeouts=_timeouts(settings),
         admission=lasting.admission,
         drain=lasting.drain,
-        callers=Callers(agents, lasting.identity, lasting.local, lasting.failures),
+        callers=Callers(agents, lasting.identity, _client_addresses(settings, lasting), lasting.failures),
+        recheck=settings.identity.recheck,
     )
 
 
@@ -289,6 +292,37 @@ async def _forward_mitm(tunnel: Tunnel, head: RequestHead) -> bool:
     from egress.engine.mitm import lane  # noqa: PLC0415
 
     return await lane.serve_forward(tunnel, head)
+
+
+def _own_listeners(lasting: _Lasting) -> Callable[[], OwnListeners]:
+    """All addresses that reach our listeners, those that the host gains later included."""
+    fixed = expand_wildcards(lasting.own, frozenset())
+    if not any(address.is_unspecified for address, _ in lasting.own):
+        return lambda: fixed
+    return lambda: expand_wildcards(lasting.own, lasting.local.current())
+
+
+class _Everywhere:
+    """In another network namespace every address may be local; the socket query there is what decides."""
+
+    def __contains__(self, address: object) -> bool:
+        return True
+
+
+def _client_addresses(settings: Settings, lasting: _Lasting) -> _Everywhere | LocalAddresses:
+    elsewhere = settings.identity.netns is not None or lasting.anchor is not None
+    return _Everywhere() if elsewhere else lasting.local
+
+
+def _pins(generation: Generation) -> dict[str, frozenset[str]]:
+    """The digests that policies list for a path replace first-use trust in it."""
+    pins: dict[str, frozenset[str]] = {}
+    for terms in generation.agents.values():
+        for entry in terms.policy.entries.values() if terms.policy else ():
+            for binary in entry.binaries:
+                if binary.sha256:
+                    pins[binary.path] = pins.get(binary.path, frozenset()) | frozenset(binary.sha256)
+    return pins
 
 
 def _names(settings: Settings, anchor: AnchorSource | None) -> NameResolver:

@@ -1,5 +1,8 @@
 """CONNECT: intent, 200 or refusal, then the tunnel."""
 
+import asyncio
+from dataclasses import replace
+
 from egress.accept.door import Door, context_of, tell_refusal
 from egress.engine.enter import enter
 from egress.engine.http1.client_side import send_refusal
@@ -17,7 +20,7 @@ from egress.model.intent import AgentName, EgressIntent, Ingress, SocketPair
 from egress.model.message import Malformed, WireHead
 from egress.model.outcome import RelayOutcome
 from egress.model.verdict import Allow, Denial, DenialCode, Stage
-from egress.pipeline.connection import OpenedConnection, Refused, open_connection
+from egress.pipeline.connection import OpenedConnection, Refused, decide, open_connection
 from egress.pipeline.revalidate import revalidate
 
 _NO_AUTHORITY = Denial(
@@ -80,7 +83,7 @@ async def _relay(tunnel: Tunnel, door: Door) -> None:
     started = door.services.clock.monotonic()
     tally = tunnel.tally
     try:
-        await enter(tunnel, door.front)
+        await _enter(tunnel, door)
     except PeerError as error:
         gone = error.side is Side.DOWNSTREAM
         tally.outcome = RelayOutcome.CLIENT_GONE if gone else RelayOutcome.UPSTREAM_GONE
@@ -99,3 +102,29 @@ async def _relay(tunnel: Tunnel, door: Door) -> None:
                 tally.lane, tally.exchanges, tally.limit,
             )
         )  # fmt: skip
+
+
+async def _enter(tunnel: Tunnel, door: Door) -> None:
+    """Run the tunnel, its owner asked again every so often where `identity.recheck` wants that."""
+    if door.recheck is None:
+        await enter(tunnel, door.front)
+        return
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(_watch_owner(tunnel, door, door.recheck))
+        try:
+            await enter(tunnel, door.front)
+        finally:
+            watching.cancel()
+
+
+async def _watch_owner(tunnel: Tunnel, door: Door, seconds: float) -> None:
+    """Cut the tunnel when its socket changed hands in a way that changes what it may do."""
+    while True:
+        await asyncio.sleep(seconds)
+        current = tunnel.connection.authorization
+        evidence = await door.services.identity.recheck(current.intent.client)
+        renewed = decide(tunnel.connection.lease.generation, current.intent, evidence)
+        if isinstance(renewed, Denial) or not renewed.same_terms(replace(current, evidence=evidence)):
+            tunnel.tally.outcome, tunnel.tally.limit = RelayOutcome.CUT, "identity.recheck"
+            tunnel.client.abort()
+            return

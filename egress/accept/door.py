@@ -1,17 +1,18 @@
 """What the accept side needs, and who is at the door."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from egress.accept.admission import Admission
-from egress.destination.local import LocalAddresses
 from egress.engine.drain import Drain
 from egress.engine.enter import Front
 from egress.engine.origin import Upstream
 from egress.engine.tunnel import Timeouts
 from egress.events.event import ConnectionDecided, FlowContext
 from egress.http.replies import Reply, Scene, refusal
-from egress.identity.agents import AgentTable, AuthFailures, parse_basic
+from egress.identity.agents import AgentTable, AuthFailures, ProxyCredential, parse_basic
 from egress.identity.resolver import ProcessIdentity
+from egress.model.address import IpAddress
 from egress.model.ids import FlowId
 from egress.model.intent import AgentName, Ingress, SocketPair
 from egress.model.message import WireHead
@@ -19,6 +20,7 @@ from egress.model.process import ProcessEvidence
 from egress.model.verdict import Denial, DenialCode, Stage
 from egress.pipeline.ports import Services
 
+_UNREADABLE = ProxyCredential(b"", b"")
 _TOO_MANY_FAILURES = Denial(
     Stage.ACCEPT, DenialCode.RATE_LIMITED, "too many wrong proxy credentials from this address; try again in a minute"
 )
@@ -35,14 +37,17 @@ class Door:
     admission: Admission
     drain: Drain
     callers: "Callers"
+    recheck: float | None
+    """Seconds between two looks at the owner of an open tunnel, None for one look only."""
 
 
 class Callers:
     """Which agent a client connection belongs to (decision 24)."""
 
     def __init__(
-        self, table: AgentTable, identity: ProcessIdentity, local: LocalAddresses, failures: AuthFailures
+        self, table: AgentTable, identity: ProcessIdentity, local: Container[IpAddress], failures: AuthFailures
     ) -> None:
+        """`local` holds the addresses whose sockets may stand in the queried namespace."""
         self._table = table
         self._identity = identity
         self._local = local
@@ -57,7 +62,9 @@ class Callers:
         credential = None
         if table.needs_credential:
             values = [value for name, value in wire.lines if name.lower() == b"proxy-authorization"]
-            credential = parse_basic(values[0]) if len(values) == 1 else None
+            if values:
+                # What cannot be read is a wrong credential, not none: it must not fall through to another agent.
+                credential = (parse_basic(values[0]) if len(values) == 1 else None) or _UNREADABLE
         agent = table.match(pair.client, uid, credential, local=pair.client in self._local)
         if isinstance(agent, Denial) and credential is not None:
             self._failures.failed(pair.client)

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from egress.documents.location import Location
 from egress.documents.yaml import Document, read
 from egress.generation.generation import AgentTerms, Generation
 from egress.identity.agents import AgentSpec, AgentTable, read_password
+from egress.identity.links import LinkLoop, resolve_in_root
 from egress.model.ids import GenerationNumber
 from egress.model.intent import DEFAULT_AGENT, AgentName
 from egress.model.process import IdentityMode
@@ -80,11 +81,26 @@ def _policies(
             documents,
             default_enforcement=settings.policy.default_enforcement,
             default_http2=settings.http.http2,
+            resolve_link=_links(settings),
         )
         found += compilation.diagnostics
         if compilation.policy is not None:
             policies[paths] = compilation.policy
     return policies, tuple(files)
+
+
+def _links(settings: Settings) -> Callable[[str], str | None]:
+    """Where a policy's binary leads in the root of the workload."""
+    anchor = settings.identity.anchor
+    root = Path(f"/proc/{anchor}/root") if isinstance(anchor, int) else Path("/")
+
+    def resolve(path: str) -> str | None:
+        try:
+            return resolve_in_root(root, path)
+        except LinkLoop:
+            return None
+
+    return resolve
 
 
 def _expand(paths: Sequence[Path], found: list[Diagnostic]) -> list[Path]:

@@ -56,7 +56,7 @@ async def open_connection(intent: EgressIntent, services: Services) -> OpenedCon
     answers = await services.names.resolve(planned)
     if isinstance(answers, Denial):
         return Refused(answers, context)
-    pinned = validate(planned, answers, services.own_listeners)
+    pinned = validate(planned, answers, services.own_listeners())
     if isinstance(pinned, Denial):
         return Refused(pinned, context)
     return OpenedConnection(authorization, pinned, lease, context)

@@ -1,5 +1,6 @@
 """What the pipeline needs of the outside, as protocols. Adapters satisfy them without importing this module."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,10 @@ from egress.model.verdict import Denial
 class Identity(Protocol):
     async def identify(self, pair: SocketPair) -> Evidence:
         """Who owns the client's socket. Never raises; has its own deadline."""
+        ...
+
+    async def recheck(self, pair: SocketPair) -> Evidence:
+        """The same, asked anew."""
         ...
 
 
@@ -41,6 +46,6 @@ class Services:
     events: Events
     clock: Clock
     destinations: DestinationSettings
-    own_listeners: OwnListeners
+    own_listeners: Callable[[], OwnListeners]
     via: bytes | None
     """Product token of the `Via` field, None when it is off."""
