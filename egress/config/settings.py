@@ -159,9 +159,7 @@ class PolicySettings(Section):
     file: FilePaths | None = live(None, "policy files, or a directory of them, merged in order")
     default_enforcement: Literal["enforce", "audit"] = live("enforce", "where an endpoint does not say")
     on_invalid: Literal["keep", "quarantine"] = live("keep", "a reload that does not load: stay, or deny everything")
-    start_without_valid: Literal["exit", "quarantine", "lkg"] = live(
-        "exit", "a start without a valid policy", only=("exit", "quarantine")
-    )
+    start_without_valid: Literal["exit", "quarantine", "lkg"] = later("exit", "a start without a valid policy")
     approved: Approved = live("auto", "file of approved proposals", only=("auto", "off"))
     tests: Many[FilePath] = live((), "files of requests with their expected answers, for `egress test`")
     shadow: Shadow | None = later(None, "a second policy, only compared")
@@ -209,8 +207,8 @@ class Reload(Section):
     watch: bool = live(True, "reload when a file changes; SIGHUP always does")
     quiet: Duration = live(0.2, "silence after a change before it is read")
     max_wait: Wait = live(2.0, "longest wait for that silence")
-    grace: Moment = live(0.0, "how long a superseded response may go on, at most 30s")
-    history: Count = live(50, "generations remembered")
+    grace: Moment = later(0.0, "how long a superseded response may go on, at most 30s")
+    history: Count = later(50, "generations remembered")
     check_origin: Literal["on", "off"] = live("on", "refuse files that others may write")
 
 
@@ -246,7 +244,7 @@ class Settings(Section):
     metrics: Metrics = live(Metrics(), "metrics")
     logs: Logs = live(Logs(), "diagnostic log")
     reload: Reload = live(Reload(), "reload")
-    admin: Admin = live(Admin(), "operator surface")
+    admin: Admin = later(Admin(), "operator surface")
     gateway: Gateway = later(Gateway(), "OpenShell gateway")
 
     @property

@@ -123,6 +123,9 @@ class _Given:
         del pair
         return self._evidence
 
+    async def recheck(self, pair: SocketPair) -> Evidence:
+        return await self.identify(pair)
+
 
 class _Hoped:
     """Names that lead wherever their plan permits: the question is policy, not today's DNS."""
@@ -156,7 +159,7 @@ def _services(question: Question, world: World) -> Services:
         events=_Nowhere(),
         clock=SystemClock(),
         destinations=world.destinations,
-        own_listeners=world.own_listeners,
+        own_listeners=lambda: world.own_listeners,
         via=None,
     )
 

@@ -43,7 +43,7 @@ POLICY: dict[str, Any] = {
             "endpoints": [
                 {"host": "raw.test", "ports": [22, 443], "tls": "skip"},
                 {"host": "db.test", "port": 5432, "allowed_ips": ["10.1.0.0/16"]},
-                {"host": "local.test", "port": 443},
+                {"host": "local.test", "ports": [443, 3128]},
                 {"host": "10.9.9.9", "port": 443},
                 {"host": "169.254.169.254", "port": 80},
             ],
@@ -163,6 +163,12 @@ def test_addresses_that_are_known_are_judged() -> None:
     aliased = {"aliases": {"local.test": ip_address("127.0.0.1")}}
     answer = connection("local.test:443", where=world(**aliased))
     assert (answer.decision, answer.trace[-1].detail) == (Decision.ALLOW, "alias: 127.0.0.1")
+
+
+def test_our_own_listeners_are_out_of_reach() -> None:
+    answer = connection("local.test:3128", where=world(aliases={"local.test": ip_address("127.0.0.1")}))
+    assert answer.denial is not None
+    assert answer.denial.reason_code is ReasonCode.OWN_LISTENER
 
 
 def test_names_are_assumed_to_lead_where_policy_permits() -> None:
