@@ -4,11 +4,11 @@ Label and id always travel together; absent members are left out, never null.
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from egress.events.event import FlowContext, Severity
 from egress.events.settings import Device
-from egress.model.address import Host, Origin
+from egress.model.address import Host, IpAddress, Origin
 from egress.model.process import Evidence, Process, ProcessEvidence
 
 SCHEMA_VERSION = "1.8.0"
@@ -130,6 +130,11 @@ def container_of(settings: Device) -> Members:
     return members
 
 
+@lru_cache(maxsize=4096)
+def _spelled(address: IpAddress) -> str:
+    return str(address)
+
+
 def host_member(host: Host) -> Members:
     return {"ip" if host.literal else "domain": host.name}
 
@@ -138,13 +143,13 @@ def endpoints(context: FlowContext) -> Members:
     """Source, destination and proxy as far as they are known."""
     client = context.client
     members: Members = {
-        "src_endpoint": {"ip": str(client.client), "port": client.client_port},
-        "proxy_endpoint": {"ip": str(client.proxy), "port": client.proxy_port},
+        "src_endpoint": {"ip": _spelled(client.client), "port": client.client_port},
+        "proxy_endpoint": {"ip": _spelled(client.proxy), "port": client.proxy_port},
     }
     if context.origin is not None:
         destination = {**host_member(context.origin.host), "port": context.origin.port}
         if context.address is not None:
-            destination["ip"] = str(context.address)
+            destination["ip"] = _spelled(context.address)
         members["dst_endpoint"] = destination
     return members
 

@@ -41,7 +41,7 @@ class Bounds:
 
     allowed: int = 16_384
     all: int = 65_536
-    slice: int = 64
+    slice: int = 128
     linger: float = 0.05
     retry: float = 1.0
 

@@ -1,7 +1,9 @@
 """A joined line is the encoded record, whatever stands in it, and however often its parts were used before."""
 
 import json
+from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 
 from egress.events import jsonl
@@ -54,6 +56,24 @@ def test_rules_are_told_apart_by_identity():
     for index in range(300):
         event = samples.exchange(Allow(RuleRef("git_read", 0, RuleKind.ALLOW, index)))
         assert json.loads(LINES.render((1, event)))["unmapped"]["decision_rule"].endswith(f"rules[{index}]")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"method": "POST"},
+        {"protocol": "mcp"},
+        {"status": 404},
+        {"outcome": RelayOutcome.CUT},
+        {"lane": "mitm"},
+        {"verdict": Allow()},
+        {"context": samples.context(entry="other")},
+    ],
+)
+def test_outcomes_are_told_apart(change):
+    lines = JsonLines(samples.CONTAINED, IDS)
+    for event in (samples.exchange(), replace(samples.exchange(), **change)):
+        assert json.loads(lines.render((1, event))) == expected((1, event))
 
 
 def test_memory_is_bounded_against_methods_and_connections(monkeypatch):
