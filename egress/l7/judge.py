@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from egress.l7.rest import RestCall, RuleSearch
 from egress.model.message import PathOddity, RequestHead
+from egress.model.operation import Operation
 from egress.model.verdict import Allow, Audited, Denial, DenialCode, ReasonCode, RuleRef, Stage, Verdict
 from egress.policy.authorization import Authorization
 from egress.policy.compiled import VERDICT_LIMIT, Endpoint, Enforcement, Protocol
@@ -12,8 +13,11 @@ _REMEMBERED_TARGET = 512
 """Longer targets are judged anew, so that what is remembered stays small whatever a workload asks for."""
 
 
-def judge(authorization: Authorization, endpoint: Endpoint, head: RequestHead) -> Verdict:
-    """The verdict on a request that `endpoint` owns (`egress.l7.select`)."""
+def judge(
+    authorization: Authorization, endpoint: Endpoint, head: RequestHead, operation: Operation | None = None
+) -> Verdict:
+    """The verdict on a request that `endpoint` owns (`egress.l7.select`); `operation` is what its body holds, for the
+    protocols whose bodies are read."""
     if head.oddities and (denial := _odd_path(authorization, endpoint, head)):
         return denial
     if not endpoint.inspected:

@@ -1,6 +1,7 @@
 """The exchange scope: one HTTP request from its head to its end, in stage order.
 
-A lane drives it: `begin`, `send`, `respond`, `finish`. It waits for nothing and moves no bytes.
+A lane drives it: `begin`, `admit` when a body must be held, `send`, `respond`, `finish`. It waits for nothing and
+moves no bytes.
 """
 
 from dataclasses import replace
@@ -9,13 +10,15 @@ from enum import Enum
 from egress.events.event import ExchangeDecided, FlowContext
 from egress.http.head import interpret_tunnelled
 from egress.http.replies import Reply, Scene, refusal
+from egress.l7.inspect import body_ceiling, inspect, undo_coding
 from egress.l7.judge import judge
 from egress.l7.select import select
 from egress.model.address import Origin
 from egress.model.errors import LocalProtocolError
 from egress.model.ids import exchange_id
 from egress.model.intent import Ingress
-from egress.model.message import FieldLine, Malformed, PathOddity, RequestHead, ResponseHead, WireHead
+from egress.model.message import FieldLine, Malformed, RequestHead, ResponseHead, WireHead
+from egress.model.operation import Operation
 from egress.model.outcome import ByteCounts, RelayOutcome
 from egress.model.process import ProcessEvidence
 from egress.model.request import UpstreamRequest
@@ -36,6 +39,7 @@ _UNASKED_101 = Denial(Stage.UPSTREAM, DenialCode.UPSTREAM_PROTOCOL_ERROR, "the o
 
 class State(Enum):
     HEAD = "head"
+    BODY = "body"
     ADMITTED = "admitted"
     FORWARDED = "forwarded"
     RESPONSE = "response"
@@ -47,8 +51,8 @@ class Exchange:
     """One request on an opened connection. `origin` carries the scheme that the first bytes showed."""
 
     __slots__ = (
-        "_connection", "_context", "_forward", "_number", "_services", "_started", "_state", "_time",
-        "endpoint", "head", "lane", "method", "origin", "verdict",
+        "_body", "_connection", "_context", "_forward", "_number", "_services", "_started", "_state", "_time",
+        "endpoint", "head", "hold", "lane", "method", "operation", "origin", "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +70,10 @@ class Exchange:
         self.method = "-"
         self.head: RequestHead | None = None
         self.endpoint: Endpoint | None = None
+        self.hold: int | None = None
+        """Ceiling in bytes of a body that must be complete before `admit`; None lets it stream."""
+        self.operation: Operation | None = None
+        self._body: bytes | None = None
         self.verdict: Verdict = Allow()
 
     def begin(self, wire: WireHead | Malformed | RequestHead) -> RequestHead | Denial:
@@ -90,18 +98,44 @@ class Exchange:
         if isinstance(endpoint, Denial):
             return self._deny(endpoint)
         self.endpoint = endpoint
-        odd = _path_refusal(head, endpoint)
-        if odd is not None:
-            return self._deny(odd)
         if head.upgrade == "h2c":
             if endpoint.inspected:
                 return self._deny(_H2C)
             self.head = head = replace(head, upgrade=None)
+        self.hold = body_ceiling(endpoint)
+        if self.hold is not None:
+            self._state = State.BODY
+            return head
         self.verdict = judge(authorization, endpoint, head)
         if isinstance(self.verdict, Denial):
             return self._deny(self.verdict)
         self._state = State.ADMITTED
         return head
+
+    def admit(self, body: bytes) -> Denial | None:
+        """Judge a request whose whole body had to be held; `body` is payload, without transfer coding."""
+        self._expect(State.BODY)
+        head, endpoint = self.head, self.endpoint
+        assert head is not None
+        assert endpoint is not None
+        decoded = undo_coding(head, body, endpoint.max_body_bytes)
+        if isinstance(decoded, Malformed):
+            return self._deny(_malformed(decoded))
+        self.head, self._body = decoded
+        authorization = self._connection.authorization
+        operation = inspect(endpoint, self.head, self._body)
+        if isinstance(operation, Denial):
+            return self._deny(operation)
+        self.operation = operation
+        self.verdict = judge(authorization, endpoint, self.head, operation)
+        if isinstance(self.verdict, Denial):
+            return self._deny(self.verdict)
+        self._state = State.ADMITTED
+        return None
+
+    def too_large(self) -> Denial:
+        """The body went past `hold`."""
+        return self._deny(Denial(Stage.L7, DenialCode.BODY_TOO_LARGE, f"request body is larger than {self.hold} bytes"))
 
     def send(self) -> UpstreamRequest | Denial:
         """Last look at the generation, then what may be written to the origin."""
@@ -114,7 +148,7 @@ class Exchange:
         if self._forward and self._services.via is not None:
             head = replace(head, fields=_with_via(head.fields, self._services.via))
         self._state = State.FORWARDED
-        return UpstreamRequest(head)
+        return UpstreamRequest(head, self._body)
 
     def respond(self, response: ResponseHead) -> ResponseHead | Denial:
         """Check a final response head, or a 101, before the client sees anything of it."""
@@ -187,25 +221,6 @@ class Exchange:
 
 def _malformed(malformed: Malformed) -> Denial:
     return Denial(Stage.L7, malformed.code, malformed.reason)
-
-
-def _path_refusal(head: RequestHead, endpoint: Endpoint) -> Denial | None:
-    """Refuse what this endpoint does not permit in a path (http-surface.md 6.3, decision 36)."""
-    oddities = head.oddities
-    if not oddities:
-        return None
-    reason = None
-    if PathOddity.ENCODED_SLASH in oddities and not endpoint.allow_encoded_slash:
-        reason = "path holds an encoded slash (the endpoint does not set allow_encoded_slash)"
-    elif PathOddity.DOUBLE_ESCAPE in oddities and not endpoint.allow_double_escape:
-        reason = "path is escaped twice (the endpoint does not set allow_double_escape)"
-    elif PathOddity.BACKSLASH in oddities and not endpoint.allow_backslash:
-        reason = "path holds a backslash (the endpoint does not set allow_backslash)"
-    elif PathOddity.CHANGED in oddities and endpoint.reject_noncanonical:
-        reason = "path is not in canonical form (the endpoint sets path_mode: reject_noncanonical)"
-    if reason is None:
-        return None
-    return Denial(Stage.L7, DenialCode.INVALID_REQUEST_TARGET, reason, entry=endpoint.entry)
 
 
 def _with_via(fields: tuple[FieldLine, ...], product: bytes) -> tuple[FieldLine, ...]:

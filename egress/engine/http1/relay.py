@@ -61,6 +61,10 @@ class Relay:
 
     async def run(self) -> After | Denial:
         """Relay the exchange; a denial is for the client, nothing was written to it yet."""
+        if self._exchange.hold is not None:
+            refused = await self._hold(self._exchange.hold)
+            if refused is not None:
+                return refused
         origin = await self._link.acquire()
         if isinstance(origin, Denial):
             return origin
@@ -68,8 +72,9 @@ class Relay:
         if isinstance(request, Denial):
             self._link.release(origin)
             return request
-        self._body = BodyReader(self._client, request.head.framing)
-        held = self._held_body(request.head)
+        if self._body is None:
+            self._body = BodyReader(self._client, request.head.framing)
+        held = request.body if request.body is not None else self._held_body(request.head)
         if isinstance(held, Denial):
             self._link.release(origin)
             return held
@@ -82,6 +87,29 @@ class Relay:
         if result is None:
             return _protocol_error("the origin closed the connection without a reply")
         return result
+
+    async def _hold(self, ceiling: int) -> Denial | None:
+        """Read the whole body and have it judged, before anything goes upstream."""
+        head = self._exchange.head
+        assert head is not None
+        self._body = body = BodyReader(self._client, head.framing)
+        if (head.framing.length or 0) > ceiling:
+            return self._exchange.too_large()
+        if head.expect_continue and not body.complete and not self._client.buffer:
+            self._client.write(CONTINUE)
+        pieces: list[bytes] = []
+        try:
+            while piece := await body.next(self._timeouts.body_idle, "timeouts.body_idle"):
+                if isinstance(piece, Malformed):
+                    return Denial(Stage.L7, piece.code, piece.reason)
+                pieces.append(piece)
+                if body.size > ceiling:
+                    return self._exchange.too_large()
+        except DeadlineExceeded:
+            return Denial(Stage.L7, DenialCode.REQUEST_TIMEOUT, "the request body stalled")
+        if body.trailers:
+            return Denial(Stage.L7, DenialCode.MALFORMED_REQUEST, "trailers beside a body that is inspected")
+        return self._exchange.admit(b"".join(pieces))
 
     def _held_body(self, head: RequestHead) -> bytes | Denial:
         """A body that has arrived whole already; it goes out with the head in one write."""
