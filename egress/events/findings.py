@@ -1,7 +1,8 @@
-"""Denials that a security team should see on their own: (denial) -> `Finding`."""
+"""Denials that a security team should see on their own: (denial) -> `Finding`. Findings that are no denial, or know
+more than it, are emitted by who makes them."""
 
 from egress.events.event import ConnectionDecided, Event, ExchangeDecided, Finding, Severity
-from egress.model.verdict import Denial, DenialCode, ReasonCode
+from egress.model.verdict import Denial, DenialCode
 
 type _Kind = tuple[str, str, Severity]
 
@@ -18,19 +19,6 @@ BY_CODE: dict[DenialCode, _Kind] = {
     ),
 }
 
-BY_REASON: dict[ReasonCode, _Kind] = {
-    ReasonCode.IDENTITY_HASH_CHANGED: (
-        "egress.identity.executable_changed",
-        "Executable changed since it was first seen",
-        Severity.HIGH,
-    ),
-    ReasonCode.IDENTITY_STORE_FULL: (
-        "egress.identity.store_full",
-        "Too many executables to remember; new ones are denied",
-        Severity.MEDIUM,
-    ),
-}
-
 
 def finding_of(event: Event) -> Finding | None:
     """The finding beside a denied connection or exchange, if its code calls for one."""
@@ -40,8 +28,6 @@ def finding_of(event: Event) -> Finding | None:
     if type(denial) is not Denial:
         return None
     kind = BY_CODE.get(denial.code)
-    if kind is None and denial.reason_code is not None:
-        kind = BY_REASON.get(denial.reason_code)
     if kind is None:
         return None
     return Finding(

@@ -10,8 +10,8 @@ import msgspec
 
 from egress.events import ocsf
 from egress.events.bus import Numbered
-from egress.events.event import ConnectionClosed, ExchangeDecided, FlowContext
-from egress.events.mapping import EventIds, Mapper, Part, milliseconds
+from egress.events.event import ConnectionClosed, ConnectionDecided, ExchangeDecided, FlowContext
+from egress.events.mapping import EventIds, Mapper, Part, is_last, milliseconds
 from egress.events.ocsf import Members
 from egress.events.settings import EventSettings
 from egress.model.verdict import Allow, RuleRef
@@ -73,7 +73,7 @@ class JsonLines:
         if context is None:
             return _line((_body(own.members), self._host), (_body(own.unmapped),))
         shared = self._connection(context).shared
-        if type(event) is ConnectionClosed:
+        if isinstance(event, ConnectionDecided | ConnectionClosed) and is_last(event):
             self._connections.pop(id(context), None)
         return _line((_body(own.members), shared.members), (_body(own.unmapped), shared.unmapped))
 

@@ -119,6 +119,11 @@ def is_http(event: ConnectionDecided) -> bool:
     return event.context.ingress is Ingress.FORWARD and isinstance(event.verdict, Denial)
 
 
+def is_last(event: ConnectionDecided | ConnectionClosed) -> bool:
+    """True when a connection is not heard of again, as a rule; a renderer may forget it."""
+    return isinstance(event, ConnectionClosed) or isinstance(event.verdict, Denial)
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Some members of a record, and some of its `unmapped` object."""

@@ -114,6 +114,8 @@ class Metrics:
                 self._changes.add((event.word,))
                 if event.generation is not None:
                     self._generation = event.generation
+                # A rejected candidate names the generation that stays, and no digest.
+                if event.policy_digest:
                     self._origin = (event.policy_digest, dict(event.extra).get("source", ""))
             case _:
                 return

@@ -28,6 +28,7 @@ from egress.events.mapping import (
     denied_entry,
     engine,
     is_http,
+    is_last,
     severity,
 )
 from egress.model.address import DEFAULT_PORTS, Origin
@@ -118,13 +119,11 @@ class Shorthand:
         match event:
             case ExchangeDecided():
                 return self._exchange(event)
-            case ConnectionDecided():
-                return self._decided(event)
-            case ConnectionClosed():
-                connection = self._connection(event.context)
-                self._connections.pop(id(event.context), None)
-                tag = "[LOW]" if event.outcome is RelayOutcome.FAILED else "[INFO]"
-                return f"NET:CLOSE {tag}{connection.caller}{connection.destination}"
+            case ConnectionDecided() | ConnectionClosed():
+                line = self._decided(event) if isinstance(event, ConnectionDecided) else self._closed(event)
+                if is_last(event):
+                    self._connections.pop(id(event.context), None)
+                return line
             case Finding():
                 return _finding(event)
             case StateChange():
@@ -161,6 +160,11 @@ class Shorthand:
             return f"NET:OPEN [INFO] ALLOWED{place}{rule}"
         activity = "FAIL" if verdict.code in OPERATIONAL else "OPEN"
         return f"NET:{activity} {_tag_and_action(verdict)}{place}{rule} [reason:{reason(denial_text(verdict))}]"
+
+    def _closed(self, event: ConnectionClosed) -> str:
+        connection = self._connection(event.context)
+        tag = "[LOW]" if event.outcome is RelayOutcome.FAILED else "[INFO]"
+        return f"NET:CLOSE {tag}{connection.caller}{connection.destination}"
 
     def _connection(self, context: FlowContext) -> _Connection:
         known = self._connections.get(id(context))

@@ -88,11 +88,13 @@ def test_memory_is_bounded_against_methods_and_connections(monkeypatch):
     assert len(lines._connections) == 8
 
 
-def test_a_closed_connection_is_forgotten():
+@pytest.mark.parametrize("last", [samples.closed(outcome=RelayOutcome.CUT), samples.connection(samples.denial())])
+def test_an_ended_connection_is_forgotten(last):
     lines = JsonLines(samples.SETTINGS, IDS)
-    lines.render((1, samples.exchange()))
+    lines.render((1, samples.connection()))
+    lines.render((2, samples.exchange()))
     assert len(lines._connections) == 1
-    lines.render((2, samples.closed(outcome=RelayOutcome.CUT)))
+    lines.render((3, last))
     assert len(lines._connections) == 0
 
 

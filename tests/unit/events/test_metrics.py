@@ -69,7 +69,7 @@ def test_findings_states_and_generation():
     metrics = fed(
         samples.finding(),
         samples.state(extra=(("source", "file"),)),
-        samples.state(word="invalid", generation=None, policy_digest=""),
+        samples.state(word="invalid", policy_digest=""),
     )
     assert value(metrics, "egress_findings_total", type="openshell.middleware.failure", severity="high") == 1
     assert value(metrics, "egress_state_changes_total", state="loaded") == 1
