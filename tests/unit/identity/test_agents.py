@@ -1,7 +1,6 @@
 import base64
 import ipaddress
 import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,11 @@ from egress.identity.agents import (
     AgentTable,
     AuthFailures,
     ProxyCredential,
-    check_agents,
     parse_basic,
     read_password,
 )
 from egress.model.address import IpAddress
 from egress.model.intent import AgentName
-from egress.model.process import IdentityMode
 from egress.model.verdict import Denial, DenialCode
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
@@ -253,56 +250,3 @@ class TestFailures:
         for number in range(MAX_TRACKED_PEERS):
             failures.failed(ipaddress.IPv4Address(0x0A000000 + number))
         assert failures.blocked_for(LOOPBACK) is None
-
-
-def problems(*specs: AgentSpec, clients_visible: bool = True) -> list[tuple[int, str, bool]]:
-    found = check_agents(specs, clients_visible=clients_visible)
-    return [(problem.index, problem.key, problem.fatal) for problem in found]
-
-
-class TestCheck:
-    def test_fine(self) -> None:
-        assert problems(spec("a", uids=(1,)), spec("b", uids=(2,)), spec("c", cidrs=("10.0.0.0/24",))) == []
-
-    def test_no_matcher(self) -> None:
-        assert problems(spec("a")) == [(0, "match", True)]
-
-    def test_two_of_one_name(self) -> None:
-        assert problems(spec("a", uids=(1,)), spec("a", uids=(2,))) == [(1, "name", True)]
-
-    @pytest.mark.parametrize(
-        ("earlier", "later", "hidden"),
-        [
-            (spec("a", uids=(1, 2)), spec("b", uids=(1,)), True),
-            (spec("a", uids=(1,)), spec("b", uids=(1, 2)), False),
-            (spec("a", uids=(1,)), spec("b", uids=(1,), user="u"), True),
-            (spec("a", uids=(1,), user="u"), spec("b", uids=(1,)), False),
-            (spec("a", user="u"), spec("b", user="u"), True),
-            (spec("a", user="u"), spec("b", user="v"), False),
-            (spec("a", cidrs=("10.0.0.0/24",)), spec("b", cidrs=("10.0.0.128/25", "10.0.0.1/32")), True),
-            (spec("a", cidrs=("10.0.0.0/25",)), spec("b", cidrs=("10.0.0.0/24",)), False),
-            (spec("a", cidrs=("10.0.0.0/24",)), spec("b", uids=(1,)), False),
-            (spec("a", cidrs=("10.0.0.0/24",)), spec("b", cidrs=("2001:db8::/64",)), False),
-        ],
-    )
-    def test_hidden_agents(self, earlier: AgentSpec, later: AgentSpec, hidden: bool) -> None:
-        assert problems(earlier, later) == ([(1, "match", False)] if hidden else [])
-
-    @pytest.mark.parametrize(
-        ("cidr", "wide"),
-        [("10.0.0.0/23", True), ("10.0.0.0/24", False), ("2001:db8::/63", True), ("2001:db8::/64", False),
-         ("127.0.0.0/8", False)],
-    )  # fmt: skip
-    def test_wide_networks(self, cidr: str, wide: bool) -> None:
-        assert problems(spec("a", cidrs=(cidr,))) == ([(0, "match.cidrs", False)] if wide else [])
-        assert problems(spec("a", cidrs=(cidr,), user="u")) == []
-
-    @pytest.mark.parametrize("mode", [IdentityMode.REQUIRED, IdentityMode.OPTIONAL])
-    def test_remote_agents_have_no_evidence(self, mode: IdentityMode) -> None:
-        remote = replace(spec("a", cidrs=("10.0.0.0/24",)), identity=mode)
-        assert problems(remote, clients_visible=False) == [(0, "identity", True)]
-        assert problems(remote, clients_visible=True) == []
-        assert problems(replace(remote, identity=IdentityMode.OFF), clients_visible=False) == []
-        assert problems(spec("a", user="u"), clients_visible=False) == [(0, "identity", True)]
-        assert problems(spec("a", cidrs=("127.0.0.0/8",)), clients_visible=False) == []
-        assert problems(spec("a", uids=(1,), user="u"), clients_visible=False) == []
