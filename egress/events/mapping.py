@@ -30,6 +30,7 @@ from egress.model.verdict import Allow, Audited, Denial, DenialCode, ReasonCode,
 
 LOG_NAME = "egress"
 PRODUCT_NAME = "egress"
+UNREAD_METHOD = "-"
 INVALID_TARGET = "/[INVALID_REQUEST_TARGET]"
 
 # Nobody refused these: the way out failed. They carry no action, so that a count of denials stays one.
@@ -330,10 +331,12 @@ class Mapper:
 
     def method(self, method: str) -> Members:
         """OCSF knows nine methods; another one stays in place only for readers that expect it there."""
-        return {"http_method": method} if self._compat or method in ocsf.METHOD_ACTIVITIES else {}
+        if method in ocsf.METHOD_ACTIVITIES or (self._compat and method != UNREAD_METHOD):
+            return {"http_method": method}
+        return {}
 
     def _odd_method(self, method: str) -> Members:
-        return {} if method in ocsf.METHOD_ACTIVITIES else {"http_method": method}
+        return {} if method in ocsf.METHOD_ACTIVITIES or method == UNREAD_METHOD else {"http_method": method}
 
 
 def _severity(verdict: Verdict) -> Severity:

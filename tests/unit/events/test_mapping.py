@@ -98,6 +98,19 @@ def test_http_activity_is_the_method(method, activity):
     assert record(samples.exchange(method=method))["activity_id"] == activity
 
 
+@pytest.mark.parametrize("mapper", [STRICT, COMPATIBLE])
+def test_a_method_that_was_not_read_is_left_out(mapper):
+    found = record(samples.exchange(samples.denial(), method="-"), mapper)
+    assert "http_method" not in found["http_request"]
+    assert "http_method" not in found["unmapped"]
+    assert found["activity_id"] == 99
+
+
+def test_an_odd_method_is_never_lost():
+    assert record(samples.exchange(method="PROPFIND"))["unmapped"]["http_method"] == "PROPFIND"
+    assert record(samples.exchange(method="PROPFIND"), COMPATIBLE)["http_request"]["http_method"] == "PROPFIND"
+
+
 def test_allowed_exchange():
     found = record(samples.exchange())
     assert found["action"] == found["disposition"] == "Allowed"
