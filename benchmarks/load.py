@@ -12,7 +12,7 @@ from benchmarks.lab import Lab
 
 GRACE = 15.0
 IDLE_LIMIT = 100.0
-UPLOAD_BYTES = 16 * 1024 * 1024  # Squid 5.7 now and then resets an inspected upload of 64 MiB
+UPLOAD_BYTES = 4 * 1024 * 1024  # Squid 5.7 now and then resets an inspected upload of 16 MiB and more
 
 type Mode = Literal["keep", "new", "idle"]
 

@@ -83,7 +83,9 @@ def _through(proxy: Running, visit: "_Visit") -> Sample:
     visit.warm_up()
     tunnel_kb = visit.per_tunnel_kb(proxy) if visit.plan.idle_tunnels else None
     visit.target = Target(visit.target.proxy_port, proxy.tree(), visit.target.core)  # helpers started meanwhile
-    return Sample(visit.subject.name, visit.windows(), proxy.started_in, idle_kb, tunnel_kb, visit.failures)
+    windows = visit.windows()
+    failures = [*visit.failures, *(f"{visit.subject.name}: {death}" for death in proxy.deaths())]
+    return Sample(visit.subject.name, windows, proxy.started_in, idle_kb, tunnel_kb, failures)
 
 
 @dataclass(slots=True)

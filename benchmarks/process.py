@@ -21,11 +21,21 @@ class SubjectFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    pid: int
+    child: subprocess.Popen[bytes]
+    log: Path
     started_in: float  # seconds from exec to the first accepted connection
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
 
     def tree(self) -> tuple[int, ...]:
         return tuple(_descendants(self.pid))
+
+    def deaths(self) -> list[str]:
+        """Why it is not running any more, when it is not: its exit code and the end of its log."""
+        code = self.child.poll()
+        return [] if code is None else [f"ended by itself, code {code}: {log_end(self.log)}"]
 
     def memory_kb(self) -> float:
         """Proportional set size of the whole tree; nan where the kernel hides it from us."""
@@ -46,7 +56,7 @@ def running(command: Sequence[str], port: int, core: int, log: Path) -> Iterator
         )
     try:
         _wait_until_accepting(child, port, began + START_LIMIT, log)
-        yield Running(child.pid, time.monotonic() - began)
+        yield Running(child, log, time.monotonic() - began)
     finally:
         _stop(child)
 
