@@ -24,9 +24,8 @@ _REQUEST_KEYS = (
     "signing_service", "signing_region", "allow_upgrade", "websocket", "path_mode", "allow_double_escape",
     "allow_backslash", "redact_responses", "cookie_credential_rewrite", "header_substring_rewrite",
     "websocket_rewrite_compat", "max_rewrite_body_bytes", "deny_credential_minting", "presigned", "object_keys",
-    "sigv4_oversize", "max_sigv4_body_bytes", "detect_timeout",
+    "sigv4_oversize", "max_sigv4_body_bytes", "detect_timeout", "persisted_queries", "body_limit",
 )  # fmt: skip
-_SAME_PROTOCOL_KEYS = ("graphql_max_body_bytes", "persisted_queries")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +67,6 @@ class Site:
         values["http2"] = self.http2
         if self.inspected:
             values["enforcement"] = self.enforcement
-        values |= {key: getattr(model, key) for key in _SAME_PROTOCOL_KEYS}
-        rpc = (model.json_rpc, model.mcp)
-        values["max_body_bytes"] = [stanza.max_body_bytes for stanza in rpc if stanza is not None]
         values["strict_tool_names"] = model.mcp is None or model.mcp.strict_tool_names
         values["deny_style"] = model.mcp.deny_style if model.mcp else "json-rpc"
         values["GraphQL over WebSocket"] = model.protocol == "websocket" and graphql_over_websocket(model)

@@ -31,7 +31,6 @@ from egress.policy.globs import Dialect, GlobIndex, matches_everything
 from egress.policy.hosts import HostPattern
 from egress.policy.presets import MCP_PROFILE, PRESETS
 
-DEFAULT_BODY_BYTES = 65536
 _HTTP_METHODS = frozenset((Protocol.REST, Protocol.WEBSOCKET))
 
 type _PathGlobs = tuple[tuple[str, Dialect], ...]
@@ -77,7 +76,7 @@ class EndpointCompiler:
             allow_double_escape=model.allow_double_escape,
             allow_backslash=model.allow_backslash,
             detect_timeout=model.detect_timeout,
-            max_body_bytes=_body_limit(model),
+            max_body_bytes=model.body_limit,
             credentials=_credentials(model),
             graphql=_graphql(model),
             mcp=_mcp(model),
@@ -147,12 +146,6 @@ def _rule(ref: RuleRef, protocol: Protocol, clause: ClauseModel) -> Rule:
 
 def _sorted(arguments: dict[str, ValueGlobs]) -> tuple[tuple[str, ValueGlobs], ...]:
     return tuple(sorted(arguments.items()))
-
-
-def _body_limit(model: EndpointModel) -> int:
-    stanzas = (model.mcp, model.json_rpc)
-    limits = [stanza.max_body_bytes for stanza in stanzas if stanza is not None]
-    return next((limit for limit in (*limits, model.graphql_max_body_bytes) if limit is not None), DEFAULT_BODY_BYTES)
 
 
 def _credentials(model: EndpointModel) -> CredentialOptions:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from egress.documents.units import read_duration, read_size
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
+DEFAULT_BODY_BYTES = 65536
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z", re.ASCII)
 _PROTOCOLS = ("tcp", "rest", "websocket", "graphql", "sql", "json-rpc", "mcp")
 
@@ -173,6 +174,12 @@ class EndpointModel(Model):
     @property
     def effective_ports(self) -> list[int]:
         return list(dict.fromkeys(self.ports)) if self.ports else [self.port] if self.port else []
+
+    @property
+    def body_limit(self) -> int:
+        """Bytes of a body that inspection may hold; the `mcp` stanza wins over `json_rpc`."""
+        limits = [stanza.max_body_bytes for stanza in (self.mcp, self.json_rpc) if stanza is not None]
+        return next((limit for limit in (*limits, self.graphql_max_body_bytes) if limit), DEFAULT_BODY_BYTES)
 
     @property
     def mcp_profile(self) -> bool:
