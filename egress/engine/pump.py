@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from egress.engine.stream import DeadlineExceeded, End, Stream
-from egress.model.errors import PeerError
+from egress.model.errors import PeerError, Side
 from egress.model.outcome import RelayOutcome
 
 
@@ -26,8 +26,27 @@ class Pump:
         self._limits = limits
         self.outcome = RelayOutcome.COMPLETE
         self.limit: str | None = None
+        self._cut_off = False
+        """TLS ended without its close_notify: what came is delivered, the end is passed on as the cut it is."""
 
     async def run(self) -> None:
+        try:
+            await self._relay()
+        except BaseException:
+            self._client.abort()
+            self._origin.abort()
+            raise
+        for stream in (self._client, self._origin):
+            if self.outcome is RelayOutcome.COMPLETE:
+                stream.close()
+            elif self.outcome is RelayOutcome.CUT:
+                stream.abort()
+            elif self._cut_off:
+                stream.cut()
+            else:
+                stream.reset()
+
+    async def _relay(self) -> None:
         async with asyncio.TaskGroup() as group:
             up = group.create_task(self._one_way(self._client, self._origin))
             down = group.create_task(self._one_way(self._origin, self._client))
@@ -37,12 +56,6 @@ class Pump:
                 _, pending = await asyncio.wait(pending, timeout=self._limits.half_closed)
                 if pending and self._progress() == seen:
                     self.stop("timeouts.half_closed")
-        if self.outcome is RelayOutcome.COMPLETE:
-            self._client.close()
-            self._origin.close()
-        else:
-            self._client.abort()
-            self._origin.abort()
 
     def stop(self, limit: str | None = None) -> None:
         """End both directions at once."""
@@ -63,13 +76,16 @@ class Pump:
         except DeadlineExceeded as error:
             self.stop(error.limit)
             return
-        except PeerError:
+        except PeerError as error:
+            self._failed(self._client if error.side is Side.DOWNSTREAM else self._origin)
+            return
+        if source.end is End.RAGGED:
+            self._cut_off = True
             self._failed(source)
-            return
-        if source.end is End.RESET or sink.lost:
+        elif source.end is End.RESET or sink.lost:
             self._failed(source if source.end is End.RESET else sink)
-            return
-        sink.write_eof()
+        else:
+            sink.write_eof()
 
     async def _more(self, source: Stream) -> bool:
         if source.buffer:

@@ -7,7 +7,9 @@ It knows nothing of what the bytes mean.
 import asyncio
 import contextlib
 import ipaddress
+import socket
 import ssl
+import struct
 from collections.abc import Callable
 from enum import Enum
 from typing import cast
@@ -18,6 +20,7 @@ from egress.model.intent import SocketPair
 from egress.model.limits import LIMITS
 
 _READ_SIZE = 256 * 1024
+_LINGER_ZERO = struct.pack("ii", 1, 0)
 _scratch = bytearray(_READ_SIZE)
 _view = memoryview(_scratch)
 # One scratch buffer for the process is safe: decryption runs to completion on the event loop before anyone reads.
@@ -176,10 +179,10 @@ class Stream(asyncio.Protocol):
         self.buffer = data + self.buffer
 
     def interrupt(self, error: Exception) -> None:
-        """Fail the wait in progress and every later one."""
-        if self.error is None:
-            self.error = error
-        self._wake()
+        """Fail the waits in progress, for bytes and for room, and every later one."""
+        self._fail(error)
+        if self._drain_waiter is not None and not self._drain_waiter.done():
+            self._drain_waiter.set_result(None)
 
     # writing ---------------------------------------------------------------------------------------------------
 
@@ -201,9 +204,11 @@ class Stream(asyncio.Protocol):
         transport.write(self._outgoing.read())
 
     async def drain(self, seconds: float | None, limit: str) -> None:
-        """Wait until the peer has taken enough of what was written."""
+        """Wait until the peer has taken enough of what was written. Raises as `more` does."""
         if not self.congested:
             return
+        if self.error is not None:
+            raise self.error
         self._drain_waiter = waiter = self._loop.create_future()
         try:
             async with asyncio.timeout(seconds):
@@ -212,6 +217,8 @@ class Stream(asyncio.Protocol):
             raise DeadlineExceeded(limit) from None
         finally:
             self._drain_waiter = None
+        if self.error is not None:
+            raise self.error
 
     def write_eof(self) -> None:
         """End our direction: close_notify under TLS, FIN in clear."""
@@ -229,16 +236,24 @@ class Stream(asyncio.Protocol):
             return
         if self._tls is not None and not self._wrote_eof:
             self._send_close_notify()
-        self._transport.close()
+        self._flush_and_close(self._transport)
 
     def cut(self) -> None:
         """Flush, then end in a way that no peer takes for a clean end of TLS."""
-        if self._transport is not None:
-            self._transport.close()
+        if self._transport is not None and not self._transport.is_closing():
+            self._flush_and_close(self._transport)
 
     def abort(self) -> None:
         """Close at once, dropping what was not sent."""
         if self._transport is not None:
+            self._transport.abort()
+
+    def reset(self) -> None:
+        """Abort so that a peer in clear cannot take it for a clean end: RST instead of FIN."""
+        if self._transport is not None and not self._lost:
+            sock = self._transport.get_extra_info("socket")
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
             self._transport.abort()
 
     @property
@@ -368,6 +383,12 @@ class Stream(asyncio.Protocol):
 
     # waiting ---------------------------------------------------------------------------------------------------
 
+    def _flush_and_close(self, transport: asyncio.Transport) -> None:
+        """Close once everything is sent. A peer that does not read would otherwise hold the descriptor for ever."""
+        if transport.get_write_buffer_size():
+            self._loop.call_later(LIMITS.close_flush_seconds, transport.abort)
+        transport.close()
+
     def _append(self, data: bytes) -> None:
         self.received += len(data)
         self.buffer = self.buffer + data if self.buffer else data
@@ -389,9 +410,12 @@ class Stream(asyncio.Protocol):
             self.end = end
         self._wake()
         # A FIN in clear may be a half-close, after which the peer still reads; anything else means it is gone.
-        if self.on_gone is not None and (self._lost or end is not End.CLEAN or self._tls is not None):
-            callback, self.on_gone = self.on_gone, None
-            callback()
+        if self._lost or end is not End.CLEAN or self._tls is not None:
+            if self.on_gone is not None:
+                callback, self.on_gone = self.on_gone, None
+                callback()
+        elif self.on_data is not None:
+            self.on_data()
 
     def _fail(self, error: Exception) -> None:
         if self.error is None:

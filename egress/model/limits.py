@@ -33,6 +33,8 @@ class Limits:
     """Body bytes read and dropped after a refusal so that the client can read it."""
     refusal_drain_seconds: float = 1.0
     """Time for the same."""
+    close_flush_seconds: float = 30.0
+    """Time for a peer to read what is queued when its connection closes; then the rest is dropped."""
     sniff_bytes: int = 24
     """First bytes looked at to tell TLS, HTTP/1 and HTTP/2 apart."""
     hello_bytes: int = 16 * KIB
