@@ -68,6 +68,33 @@ def merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def configure(
+    directory: Path,
+    policy: str,
+    *,
+    aliases: Mapping[str, str] | None = None,
+    trust: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write `policy.yaml` and `egress.yaml` into the directory; the settings file."""
+    policy_file = directory / "policy.yaml"
+    policy_file.write_text(policy)
+    base: dict[str, Any] = {
+        "version": 1,
+        "listen": {"proxy": "127.0.0.1:0"},
+        "state_dir": str(directory / "state"),
+        "policy": {"file": str(policy_file)},
+        "events": {"jsonl": {"path": str(directory / "events.jsonl")}},
+    }
+    if aliases:
+        base["destinations"] = {"aliases": dict(aliases)}
+    if trust:
+        base["tls"] = {"upstream_ca_file": str(trust)}
+    config_file = directory / "egress.yaml"
+    config_file.write_text(yaml.safe_dump(merged(base, settings or {}), sort_keys=False))
+    return config_file
+
+
 class EgressProcess:
     """A running proxy in a directory of its own. Use as a context manager."""
 
@@ -82,24 +109,11 @@ class EgressProcess:
     ) -> None:
         # Short: the admin socket lives below and a socket path ends at 107 bytes.
         self.directory = Path(tempfile.mkdtemp(prefix="egress-"))
+        self.config_file = configure(self.directory, policy, aliases=aliases, trust=trust, settings=settings)
         self.policy_file = self.directory / "policy.yaml"
-        self.policy_file.write_text(policy)
-        self.config_file = self.directory / "egress.yaml"
         self.events_file = self.directory / "events.jsonl"
         self.stderr_file = self.directory / "stderr.txt"
         self._ready_file = self.directory / "ready.json"
-        base: dict[str, Any] = {
-            "version": 1,
-            "listen": {"proxy": "127.0.0.1:0"},
-            "state_dir": str(self.directory / "state"),
-            "policy": {"file": str(self.policy_file)},
-            "events": {"jsonl": {"path": str(self.events_file)}},
-        }
-        if aliases:
-            base["destinations"] = {"aliases": dict(aliases)}
-        if trust:
-            base["tls"] = {"upstream_ca_file": str(trust)}
-        self.config_file.write_text(yaml.safe_dump(merged(base, settings or {}), sort_keys=False))
         self._descriptors = descriptors
         self._read = 0
         self._seen: list[dict[str, Any]] = []
