@@ -13,6 +13,8 @@ from pathlib import Path
 START_LIMIT = 20.0
 STOP_LIMIT = 5.0
 POLL = 0.002
+# Installed programs start from cached bytecode; some containers forbid to write it.
+HINDRANCES = {"PYTHONDONTWRITEBYTECODE"}
 
 
 class SubjectFailed(Exception):
@@ -53,6 +55,7 @@ def running(command: Sequence[str], port: int, core: int, log: Path) -> Iterator
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env={name: value for name, value in os.environ.items() if name not in HINDRANCES},
         )
     try:
         _wait_until_accepting(child, port, began + START_LIMIT, log)
