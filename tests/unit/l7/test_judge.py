@@ -23,7 +23,7 @@ DENY = "[{method: '*', path: '/v1/secret/**'}]"
 
 
 def authorization(mode: str = "enforce") -> Authorization:
-    text = f"host: a.test, port: 443, protocol: rest, enforcement: {mode}, rules: {RULES}, deny_rules: {DENY}"
+    text = f"host: a.test, port: 443, protocol: rest, enforcement: {mode:7}, rules: {RULES}, deny_rules: {DENY}"
     return granted(entries(f"e: {{endpoints: [{{{text}}}], binaries: [{{path: /**}}]}}"), "a.test")
 
 
