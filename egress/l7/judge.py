@@ -2,12 +2,13 @@
 
 from typing import NamedTuple
 
+from egress.l7.denials import denied, soften
 from egress.l7.rest import RestCall, RuleSearch
 from egress.model.message import PathOddity, RequestHead
 from egress.model.operation import Operation
-from egress.model.verdict import Allow, Audited, Denial, DenialCode, ReasonCode, RuleRef, Stage, Verdict
+from egress.model.verdict import Allow, Denial, DenialCode, Stage, Verdict
 from egress.policy.authorization import Authorization
-from egress.policy.compiled import VERDICT_LIMIT, Endpoint, Enforcement, Protocol
+from egress.policy.compiled import VERDICT_LIMIT, Endpoint, Protocol
 
 _REMEMBERED_TARGET = 512
 """Longer targets are judged anew, so that what is remembered stays small whatever a workload asks for."""
@@ -57,19 +58,10 @@ def _judge_rest(question: _Question) -> Verdict:
         return Denial(Stage.L7, fault.code, fault.reason, entry=entry)
     search = RuleSearch(endpoints, call)
     if rule := search.denying():
-        return _soften(endpoint, _denied(entry, f"{method} {path} blocked by deny rule", rule.ref))
+        return soften(endpoint, denied(entry, f"{method} {path} blocked by deny rule", rule.ref))
     if rule := search.allowing(endpoint.protocol):
         return Allow(rule.ref)
-    return _soften(endpoint, _denied(entry, f"{method} {path} not permitted by policy", None))
-
-
-def _denied(entry: str, reason: str, rule: RuleRef | None) -> Denial:
-    code = ReasonCode.DENY_RULE if rule is not None else ReasonCode.METHOD_PATH_DENIED
-    return Denial(Stage.L7, DenialCode.POLICY_DENIED, reason, code, entry=entry, rule=rule, hard=False)
-
-
-def _soften(endpoint: Endpoint, denial: Denial) -> Verdict:
-    return Audited(denial) if endpoint.enforcement is Enforcement.AUDIT else denial
+    return soften(endpoint, denied(entry, f"{method} {path} not permitted by policy"))
 
 
 def _not_enforced(authorization: Authorization, endpoint: Endpoint) -> Denial:
