@@ -210,6 +210,8 @@ class Stage:
                 client.send(trace.place.octets(step))
             case {"wait": seconds}:
                 time.sleep(seconds)
+            case {"do": "half_close"}:
+                client.finish_sending()
             case {"read": "interim"}:
                 trace.replies.append(client.reply_head())
             case {"read": "reply"}:

@@ -195,6 +195,31 @@ def test_upload_with_expect(site: Site) -> None:
     assert received == [b"100-continue", PAYLOAD]
 
 
+def test_early_refusal_of_an_upload_is_read(site: Site) -> None:
+    """The origin answers and closes before it has read the body; curl must see that answer and no reset."""
+    source = site.workload.directory / "refused.bin"
+    source.write_bytes(PAYLOAD * 4)
+
+    async def script(talk: Conversation) -> None:
+        await talk.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig")
+        talk.close()
+
+    site.tls.script = script
+    site.tls.recording = False
+    done = site.workload.run("curl", "-sS", "-H", "Expect:", "-w", " %{http_code}", "-T", source, site.url("/up"))
+    assert done.stdout == "big 413", done.stderr
+
+
+def test_denial_of_an_upload_is_read(site: Site) -> None:
+    source = site.workload.directory / "denied.bin"
+    source.write_bytes(PAYLOAD * 4)
+    url = site.url("/up", "rules.test")
+    done = site.workload.run("curl", "-sS", "-H", "Expect:", "-o", "-", "-w", "\n%{http_code}", "-T", source, url)
+    body, _, status = done.stdout.rpartition("\n")
+    assert status == "403", done.stderr
+    assert json.loads(body)["error"] == "policy_denied"
+
+
 def test_upload_of_unknown_length(site: Site) -> None:
     digests: list[str] = []
 
