@@ -110,7 +110,7 @@ def _candidates(sites: Sequence[Site]) -> Iterator[tuple[Site, Site]]:
     for site in sites:
         for port in site.model.effective_ports:
             by_port.setdefault(port, []).append(site)
-    for neighbours in by_port.values():
+    for neighbours in {tuple(id(site) for site in same): same for same in by_port.values()}.values():
         if len({site.signature for site in neighbours}) > 1 or _protocols(neighbours) > 1:
             yield from _on_one_port(neighbours)
 

@@ -61,7 +61,7 @@ def endpoints_for(policy: CompiledPolicy, host: Host, port: int) -> list[Endpoin
 
 def listed_ports(policy: CompiledPolicy, host: Host) -> list[int]:
     """Every port on which some endpoint names the host."""
-    return sorted(port for port, table in policy.ports.items() if table.named(host))
+    return sorted({port for endpoint in policy.hosts.named(host) for port in endpoint.ports})
 
 
 def admits(policy: CompiledPolicy, entry: Entry, caller: Caller) -> bool:

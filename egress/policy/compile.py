@@ -32,6 +32,8 @@ from egress.policy.hosts import HostPattern, HostTable, parse_host_selector
 from egress.policy.middleware_rules import check_middlewares
 from egress.policy.rules import Patterns, check_policy
 
+type _Hosted = tuple[HostPattern | None, Endpoint]
+
 type ResolveLink = Callable[[str], str | None]
 
 _STATIC = ("filesystem_policy", "landlock", "process")
@@ -119,14 +121,12 @@ def _sites(part: _Part, default_enforcement: str, default_http2: str) -> Iterabl
 
 def _build(parts: Sequence[_Part], compiler: EndpointCompiler, resolve_link: ResolveLink) -> CompiledPolicy:
     entries: dict[str, Entry] = {}
-    hosts: dict[int, list[tuple[HostPattern | None, Endpoint]]] = {}
+    hosts: list[_Hosted] = []
     for part in parts:
         for key, model in part.model.network_policies.items():
             entry = _entry(part, key, model, compiler, resolve_link)
             entries[key] = entry
-            for endpoint in entry.endpoints:
-                for port in endpoint.ports:
-                    hosts.setdefault(port, []).append((part.patterns[key, endpoint.index], endpoint))
+            hosts += [(part.patterns[key, endpoint.index], endpoint) for endpoint in entry.endpoints]
     middlewares = [
         _middleware(part.document, key, model)
         for part in parts
@@ -139,9 +139,26 @@ def _build(parts: Sequence[_Part], compiler: EndpointCompiler, resolve_link: Res
         static=_static(parts),
         middlewares=tuple(sorted(middlewares, key=lambda middleware: middleware.order)),
         tests=tuple(tests),
-        ports={port: HostTable(items) for port, items in hosts.items()},
+        ports=_ports(hosts),
+        hosts=HostTable([(pattern, endpoint) for pattern, endpoint in hosts if pattern is not None]),
         binaries=_binary_index(entries.values()),
     )
+
+
+def _ports(hosts: Sequence[_Hosted]) -> dict[int, HostTable[Endpoint]]:
+    """One table per port; ports that list the same endpoints share one."""
+    by_port: dict[int, list[_Hosted]] = {}
+    for pattern, endpoint in hosts:
+        for port in endpoint.ports:
+            by_port.setdefault(port, []).append((pattern, endpoint))
+    tables: dict[tuple[int, ...], HostTable[Endpoint]] = {}
+    ports: dict[int, HostTable[Endpoint]] = {}
+    for port, items in by_port.items():
+        members = tuple(id(endpoint) for _, endpoint in items)
+        if members not in tables:
+            tables[members] = HostTable(items)
+        ports[port] = tables[members]
+    return ports
 
 
 def _entry(part: _Part, key: str, model: EntryModel, compiler: EndpointCompiler, resolve_link: ResolveLink) -> Entry:

@@ -334,7 +334,10 @@ class BinaryIndex:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledPolicy:
-    """One policy, ready to be asked. `digest` is the SHA-256 of its canonical content, in hex."""
+    """One policy, ready to be asked. `digest` is the SHA-256 of its canonical content, in hex.
+
+    `ports` finds the endpoints of a port by host; `hosts` finds them whatever the port.
+    """
 
     entries: Mapping[str, Entry]
     digest: str
@@ -342,5 +345,6 @@ class CompiledPolicy:
     middlewares: tuple[MiddlewareEntry, ...]
     tests: tuple[PolicyTest, ...]
     ports: Mapping[int, HostTable[Endpoint]]
+    hosts: HostTable[Endpoint]
     binaries: BinaryIndex
     memo: Memo = field(default_factory=Memo, repr=False)

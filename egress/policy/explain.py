@@ -12,7 +12,7 @@ from egress.model.address import Host
 from egress.model.intent import EgressIntent
 from egress.model.process import Evidence, ProcessEvidence
 from egress.model.verdict import RuleRef
-from egress.policy.authorize import admits, caller_of, endpoints_for, listed_ports
+from egress.policy.authorize import admits, caller_of, endpoints_for
 from egress.policy.compiled import CompiledPolicy, Endpoint, Entry, QueryPairs, Rule
 from egress.policy.wording import printable
 
@@ -61,13 +61,8 @@ def nearest_miss(policy: CompiledPolicy, intent: EgressIntent, evidence: Evidenc
     if listed:
         refused = [endpoint for endpoint in listed if not admits(policy, policy.entries[endpoint.entry], caller)]
         return _bounded(_by_binary(endpoint, policy.entries[endpoint.entry], evidence) for endpoint in refused)
-    elsewhere = {
-        (endpoint.entry, endpoint.index): endpoint
-        for other in listed_ports(policy, host)
-        for endpoint in policy.ports[other].named(host)
-    }
-    if elsewhere:
-        return _bounded(_by_port(endpoint) for endpoint in elsewhere.values())
+    if elsewhere := policy.hosts.named(host):
+        return _bounded(_by_port(endpoint) for endpoint in elsewhere)
     return _bounded(_by_host(endpoint) for endpoint in _alike(policy, host))
 
 

@@ -17,8 +17,8 @@ MAX_PATTERN_LENGTH = 4096
 MAX_BRACE_DEPTH = 4
 
 _PLAIN = re.compile(r"[^*?\[\]{}\\,]+")
-_BASE_MEMORY = 1 << 20
-_MEMORY_PER_PATTERN = 1 << 18
+_BASE_MEMORY = 1 << 18
+_MEMORY_PER_PATTERN = 1 << 15
 _MAX_MEMORY = 1 << 28
 
 
@@ -242,7 +242,8 @@ class PatternSet:
             for expression in (*expressions, ".*"):
                 self._set.Add(expression.encode("latin-1"))
             self._set.Compile()
-        except re2.error:
+            self.match("")  # the budget is only put to the test by a first pass
+        except (re2.error, LimitExceeded):
             raise GlobError("the patterns are too large to match together") from None
 
     def match(self, text: str) -> list[int]:
