@@ -6,7 +6,7 @@ import ipaddress
 import logging
 import resource
 import socket
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from egress.destination.hosts import detect_gateway
 from egress.destination.local import LocalAddresses, expand_wildcards
 from egress.destination.resolver import NameResolver, ResolverSettings, WorkloadHosts
 from egress.destination.validate import DestinationSettings, OwnListeners
+from egress.engine.assemblies import Assemblies
 from egress.engine.drain import Drain
 from egress.engine.enter import Front
 from egress.engine.origin import Upstream
@@ -86,6 +87,7 @@ class _Lasting:
     admission: Admission
     pool: Pool[Stream]
     drain: Drain
+    assemblies: Assemblies
     events: EventBus
     cell: RuntimeCell
     own: tuple[tuple[IpAddress, int], ...]
@@ -178,9 +180,11 @@ class Proxy:
             await self._drain(listener)
 
     async def _serve_client(self, client: Stream) -> None:
-        door = self._door
-        assert door is not None
-        await serve_client(client, door)
+        await serve_client(client, self._current_door)
+
+    def _current_door(self) -> Door:
+        assert self._door is not None
+        return self._door
 
     async def _drain(self, listener: Listener) -> None:
         """Let work finish for `timeouts.drain`, or until a second signal."""
@@ -211,7 +215,7 @@ class Proxy:
         identity.trust.pin(_pins(self._candidate.generation))
         return _Lasting(
             loop, clock, authority, identity, local, AuthFailures(clock), Admission(_admission_limits(settings)),
-            Pool(loop, _pool_limits(settings)), Drain(), events, RuntimeCell(self._candidate.generation),
+            Pool(loop, _pool_limits(settings)), Drain(), Assemblies(), events, RuntimeCell(self._candidate.generation),
             tuple(own), anchor,
         )  # fmt: skip
 
@@ -276,6 +280,7 @@ def _door(settings: Settings, agents: AgentTable, lasting: _Lasting) -> Door:
         timeouts=_timeouts(settings),
         admission=lasting.admission,
         drain=lasting.drain,
+        assemblies=lasting.assemblies,
         callers=Callers(agents, lasting.identity, _client_addresses(settings, lasting), lasting.failures),
         recheck=settings.identity.recheck,
     )
@@ -361,6 +366,7 @@ def _timeouts(settings: Settings) -> Timeouts:
     return Timeouts(
         chosen.head, chosen.body_idle, chosen.tunnel_start, chosen.keepalive, chosen.response_idle,
         chosen.response_head, chosen.websocket_idle, chosen.raw_idle, chosen.half_closed, chosen.tls_handshake,
+        settings.reload.grace,
     )  # fmt: skip
 
 

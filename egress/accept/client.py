@@ -1,7 +1,7 @@
 """One client connection on the proxy port: who is it, then CONNECT or absolute-form, head after head."""
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from egress.accept import connect, forward
 from egress.accept.door import Door, context_of, tell_refusal
@@ -17,8 +17,12 @@ from egress.model.verdict import Denial, DenialCode, Stage
 log = logging.getLogger(__name__)
 
 
-async def serve_client(client: Stream, door: Door) -> None:
-    """Serve until the client or we are done. Never raises: what is unexpected ends this connection alone."""
+async def serve_client(client: Stream, doorway: Callable[[], Door]) -> None:
+    """Serve until the client or we are done. Never raises: what is unexpected ends this connection alone.
+
+    `doorway` gives the door in force, so that a connection kept alive follows a reload with its next request.
+    """
+    door = doorway()
     try:
         pair = client.socket_pair()
     except (OSError, ValueError):
@@ -29,7 +33,7 @@ async def serve_client(client: Stream, door: Door) -> None:
         await _guarded(client, _refuse(client, denial, pair, None, None, door))
         return
     try:
-        await _guarded(client, _serve(client, pair, door))
+        await _guarded(client, _serve(client, pair, doorway))
     finally:
         door.admission.leave(pair.client)
         client.close()
@@ -48,15 +52,15 @@ async def _guarded(client: Stream, work: Awaitable[None]) -> None:
         client.abort()
 
 
-async def _serve(client: Stream, pair: SocketPair, door: Door) -> None:
-    timeouts = door.timeouts
-    head_time = (timeouts.head, "timeouts.head")
-    first_byte = head_time
+async def _serve(client: Stream, pair: SocketPair, doorway: Callable[[], Door]) -> None:
     agent: AgentName | None = None
-    while not door.drain.begun:
+    while not (door := doorway()).drain.begun:
+        head_time = (door.timeouts.head, "timeouts.head")
+        # A caller who is still unknown may not idle.
+        first_byte = head_time if agent is None else (door.timeouts.keepalive, "timeouts.keepalive")
         await door.drain.wait_for_work(client, *first_byte)
+        door = doorway()
         wire = await read_request_head(client, LIMITS.proxy_head_bytes, first_byte=first_byte, rest=head_time)
-        first_byte = (timeouts.keepalive, "timeouts.keepalive")
         if wire is None:
             return
         if isinstance(wire, Malformed):
@@ -94,6 +98,7 @@ async def _refuse_caller(
     bodies = (b"content-length", b"transfer-encoding")
     if denial.code is DenialCode.PROXY_AUTH_REQUIRED and not any(name.lower() in bodies for name, _ in wire.lines):
         client.write(reply.http1(keep=True))
+        await client.drain(door.timeouts.head, "timeouts.head")
         return True
     await send_refusal(client, reply)
     return False

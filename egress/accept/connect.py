@@ -51,7 +51,7 @@ async def handle(client: Stream, wire: WireHead, agent: AgentName, pair: SocketP
             return
         client.write(ESTABLISHED)
         _tell_allowed(opened, started, door)
-        tunnel = Tunnel(client, opened, origin, link, door.services, door.timeouts, door.drain)
+        tunnel = Tunnel(client, opened, origin, link, door.services, door.timeouts, door.drain, door.assemblies)
         await _relay(tunnel, door)
     finally:
         link.close()

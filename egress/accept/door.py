@@ -4,6 +4,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from egress.accept.admission import Admission
+from egress.engine.assemblies import Assemblies
 from egress.engine.drain import Drain
 from egress.engine.enter import Front
 from egress.engine.origin import Upstream
@@ -36,6 +37,7 @@ class Door:
     timeouts: Timeouts
     admission: Admission
     drain: Drain
+    assemblies: Assemblies
     callers: "Callers"
     recheck: float | None
     """Seconds between two looks at the owner of an open tunnel, None for one look only."""

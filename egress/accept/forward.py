@@ -36,7 +36,7 @@ async def handle(client: Stream, wire: WireHead, agent: AgentName, pair: SocketP
     link = door.upstream.link(opened)
     link.settle(Scheme.HTTP)
     try:
-        tunnel = Tunnel(client, opened, head.origin, link, door.services, door.timeouts, door.drain)
+        tunnel = Tunnel(client, opened, head.origin, link, door.services, door.timeouts, door.drain, door.assemblies)
         if door.front.fast_lane:
             tunnel.tally.lane = Lane.HTTP1.value
             return await http1.serve(tunnel, head)

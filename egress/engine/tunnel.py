@@ -1,7 +1,10 @@
 """What a lane is handed: a client stream, an opened connection, and the means to reach its origin."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from egress.engine.assemblies import Assemblies
 from egress.engine.drain import Drain
 from egress.engine.origin import OriginLink
 from egress.engine.pump import Pump
@@ -11,6 +14,9 @@ from egress.model.outcome import ByteCounts, RelayOutcome
 from egress.pipeline.connection import OpenedConnection
 from egress.pipeline.ports import Services
 from egress.pipeline.revalidate import revalidate
+
+POLICY_CHANGED_LIMIT = "policy_changed"
+"""Told as the limit of a relay that a newer generation ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,8 @@ class Timeouts:
     raw_idle: float | None = None
     half_closed: float | None = 60
     tls_handshake: float | None = 10
+    grace: float = 0
+    """`reload.grace`: how long a relay that policy no longer allows may go on."""
 
 
 @dataclass(slots=True)
@@ -56,19 +64,40 @@ class Tunnel:
     services: Services
     timeouts: Timeouts
     drain: Drain
+    assemblies: Assemblies
     tally: Tally = field(default_factory=Tally)
+
+    def watch(self, stop: Callable[[str], None]) -> Callable[[], None]:
+        """Call `stop` when a newer generation no longer allows this connection; the returned function ends that."""
+        grace = self.timeouts.grace
+        timers: list[asyncio.TimerHandle] = []
+
+        def cut() -> None:
+            if revalidate(self.connection) is not None:
+                stop(POLICY_CHANGED_LIMIT)
+
+        def look() -> None:
+            if grace and revalidate(self.connection) is not None:
+                timers.append(asyncio.get_running_loop().call_later(grace, cut))
+            elif not grace:
+                cut()
+
+        unwatch = self.connection.lease.watch(look)
+
+        def end() -> None:
+            unwatch()
+            for timer in timers:
+                timer.cancel()
+
+        return end
 
     async def pump(self, pump: Pump) -> None:
         """Run a raw relay that ends when a newer generation no longer allows it."""
-
-        def look() -> None:
-            if revalidate(self.connection) is not None:
-                pump.stop("policy_changed")
-
         before = (self.client.received, self.client.sent)
-        unwatch = self.connection.lease.watch(look)
+        unwatch = self.watch(pump.stop)
         try:
-            look()
+            if revalidate(self.connection) is not None:
+                pump.stop(POLICY_CHANGED_LIMIT)
             await pump.run()
         finally:
             unwatch()

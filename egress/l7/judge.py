@@ -6,7 +6,7 @@ from egress.l7.denials import denied, soften
 from egress.l7.rest import RestCall, RuleSearch
 from egress.model.message import PathOddity, RequestHead
 from egress.model.operation import Operation
-from egress.model.verdict import Allow, Denial, DenialCode, Stage, Verdict
+from egress.model.verdict import Allow, Denial, DenialCode, ReasonCode, Stage, Verdict
 from egress.policy.authorization import Authorization
 from egress.policy.compiled import VERDICT_LIMIT, Endpoint, Protocol
 
@@ -23,16 +23,38 @@ def judge(
         return denial
     if not endpoint.inspected:
         return Allow()
-    if endpoint.protocol is not Protocol.REST:
-        return _not_enforced(authorization, endpoint)
+    match endpoint.protocol:
+        case Protocol.REST:
+            return _judge_rest(authorization, endpoint, head)
+        case Protocol.WEBSOCKET:
+            return judge_handshake(authorization, endpoint, head)
+        case _:
+            return _not_enforced(authorization, endpoint)
+
+
+def _judge_rest(authorization: Authorization, endpoint: Endpoint, head: RequestHead) -> Verdict:
     if head.upgrade is not None and not endpoint.allow_upgrade:
         reason = "upgrade needs `allow_upgrade: true` or `protocol: websocket` on the endpoint"
         return Denial(Stage.L7, DenialCode.UPGRADE_REFUSED, reason, entry=authorization.entry)
-    question = _Question(authorization.entry, authorization.endpoints, endpoint, head.method, head.path, head.query)
+    return judge_call(authorization, endpoint, head, head.method)
+
+
+def judge_handshake(authorization: Authorization, endpoint: Endpoint, head: RequestHead) -> Verdict:
+    """The request that opens a WebSocket on a `websocket` endpoint; anything else there is refused."""
+    if head.upgrade != "websocket":
+        reason = "websocket endpoint requires a valid WebSocket upgrade request"
+        code = ReasonCode.METHOD_PATH_DENIED
+        return Denial(Stage.L7, DenialCode.POLICY_DENIED, reason, code, entry=authorization.entry)
+    return judge_call(authorization, endpoint, head, head.method)
+
+
+def judge_call(authorization: Authorization, endpoint: Endpoint, head: RequestHead, method: str) -> Verdict:
+    """`method` on the path and query of `head` against the HTTP rules; remembered, since nothing else decides it."""
+    question = _Question(authorization.entry, authorization.endpoints, endpoint, method, head.path, head.query)
     known = endpoint.matchers.verdicts
     verdict = known.get(question)
     if verdict is None:
-        verdict = _judge_rest(question)
+        verdict = _answer(question)
         if len(head.path) + len(head.query or "") <= _REMEMBERED_TARGET:
             if len(known) >= VERDICT_LIMIT:
                 known.clear()
@@ -51,7 +73,7 @@ class _Question(NamedTuple):
     query: str | None
 
 
-def _judge_rest(question: _Question) -> Verdict:
+def _answer(question: _Question) -> Verdict:
     entry, endpoints, endpoint, method, path, query = question
     call = RestCall(method, path, query)
     if fault := call.fault():

@@ -26,7 +26,9 @@ from egress.model.verdict import Allow, Audited, Denial, DenialCode, Stage, Verd
 from egress.pipeline.connection import OpenedConnection
 from egress.pipeline.ports import Services
 from egress.pipeline.revalidate import revalidate
+from egress.pipeline.session import Session
 from egress.policy.compiled import Endpoint
+from egress.websocket.handshake import Deflate, Handshake, check_answer, offered_fields, read_handshake
 
 UNREADABLE_PATH = "/[INVALID_REQUEST_TARGET]"
 
@@ -51,9 +53,26 @@ class Exchange:
     """One request on an opened connection. `origin` carries the scheme that the first bytes showed."""
 
     __slots__ = (
-        "_body", "_connection", "_context", "_forward", "_number", "_services", "_started", "_state", "_time",
-        "endpoint", "head", "hold", "lane", "method", "operation", "origin", "verdict",
-    )  # fmt: skip
+        "_body",
+        "_connection",
+        "_context",
+        "_deflate",
+        "_forward",
+        "_handshake",
+        "_number",
+        "_services",
+        "_started",
+        "_state",
+        "_time",
+        "endpoint",
+        "head",
+        "hold",
+        "lane",
+        "method",
+        "operation",
+        "origin",
+        "verdict",
+    )
 
     def __init__(
         self, connection: OpenedConnection, services: Services, origin: Origin, lane: str, number: int
@@ -74,6 +93,8 @@ class Exchange:
         """Ceiling in bytes of a body that must be complete before `admit`; None lets it stream."""
         self.operation: Operation | None = None
         self._body: bytes | None = None
+        self._handshake: Handshake | None = None
+        self._deflate: Deflate | None = None
         self.verdict: Verdict = Allow()
 
     def begin(self, wire: WireHead | Malformed | RequestHead) -> RequestHead | Denial:
@@ -109,6 +130,8 @@ class Exchange:
         self.verdict = judge(authorization, endpoint, head)
         if isinstance(self.verdict, Denial):
             return self._deny(self.verdict)
+        if head.upgrade is not None and endpoint.inspected and endpoint.websocket == "parsed":
+            self._handshake = read_handshake(head.fields)
         self._state = State.ADMITTED
         return head
 
@@ -147,6 +170,8 @@ class Exchange:
         assert head is not None
         if self._forward and self._services.via is not None:
             head = replace(head, fields=_with_via(head.fields, self._services.via))
+        if self._handshake is not None:
+            head = replace(head, fields=offered_fields(head.fields, self._handshake))
         self._state = State.FORWARDED
         return UpstreamRequest(head, self._body)
 
@@ -158,10 +183,24 @@ class Exchange:
         if response.status == 101:
             if head.upgrade is None:
                 return self._deny(_UNASKED_101)
+            if self._handshake is not None:
+                deflate = check_answer(self._handshake, response.fields)
+                if isinstance(deflate, Malformed):
+                    return self._deny(Denial(Stage.UPSTREAM, deflate.code, deflate.reason))
+                self._deflate = deflate
             self._state = State.UPGRADED
         else:
             self._state = State.RESPONSE
         return response
+
+    def session(self) -> Session | None:
+        """The messages of an upgraded exchange; None where they are relayed unread."""
+        self._expect(State.UPGRADED)
+        if self._handshake is None:
+            return None
+        assert self.head is not None
+        assert self.endpoint is not None
+        return Session(self._connection, self.endpoint, self.head, self._deflate)
 
     def refuse(self, denial: Denial) -> Reply:
         """The reply to a denial of any stage of this exchange."""
@@ -178,16 +217,25 @@ class Exchange:
         )
         return refusal(denial, scene)
 
+    def message_denied(self, method: str, denial: Denial) -> None:
+        """Tell a refused WebSocket message; the exchange itself was told at its 101."""
+        self._tell(method, denial, RelayOutcome.DENIED, None, ByteCounts())
+
     def finish(self, outcome: RelayOutcome, status: int | None, counts: ByteCounts) -> None:
         """End the exchange and tell; only the first call counts."""
         if self._state is State.DONE:
             return
         self._state = State.DONE
+        self._tell(self.method, self.verdict, outcome, status, counts)
+
+    def _tell(
+        self, method: str, verdict: Verdict, outcome: RelayOutcome, status: int | None, counts: ByteCounts
+    ) -> None:
         services = self._services
         services.events.emit(
             ExchangeDecided(
                 self._context, exchange_id(self._context.flow, self._number), services.clock.now(),
-                services.clock.monotonic() - self._started, self.method, self.path, self.verdict, self.protocol,
+                services.clock.monotonic() - self._started, method, self.path, verdict, self.protocol,
                 status, outcome, counts, self.lane,
             )
         )  # fmt: skip
@@ -224,9 +272,10 @@ def _malformed(malformed: Malformed) -> Denial:
 
 
 def _with_via(fields: tuple[FieldLine, ...], product: bytes) -> tuple[FieldLine, ...]:
-    """Append ourselves to `Via` (RFC 9110 section 7.6.3)."""
+    """Append ourselves to the last `Via` (RFC 9110 section 7.6.3): its members stand in the order of the hops."""
     ours = b"1.1 " + product
-    for index, (name, value) in enumerate(fields):
+    for index in reversed(range(len(fields))):
+        name, value = fields[index]
         if name.lower() == b"via":
             return (*fields[:index], (name, value + b", " + ours), *fields[index + 1 :])
     return (*fields, (b"Via", ours))

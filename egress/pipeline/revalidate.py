@@ -9,13 +9,17 @@ POLICY_CHANGED = Denial(
 
 
 def revalidate(connection: OpenedConnection) -> Denial | None:
-    """Renew the lease when the new generation gives the same terms; a denial ends the relay."""
-    if not connection.lease.superseded:
+    """Renew the lease when the new generation gives the same terms; a denial ends the relay.
+
+    A denied connection keeps its old lease, so that whoever asks again is denied again.
+    """
+    lease = connection.lease
+    if not lease.superseded:
         return None
-    generation = connection.lease.renew()
     current = connection.authorization
-    renewed = decide(generation, current.intent, current.evidence)
+    renewed = decide(lease.current, current.intent, current.evidence)
     if isinstance(renewed, Denial) or not renewed.same_terms(current):
         return POLICY_CHANGED
+    lease.renew()
     connection.authorization = renewed
     return None

@@ -1,6 +1,7 @@
 """The short path, default for HTTP/1.1: one request after the other on a decrypted client stream."""
 
-from egress.engine.http1.client_side import read_request_head, send_refusal
+from egress.engine import websocket
+from egress.engine.http1.client_side import linger, read_request_head, send_refusal
 from egress.engine.http1.relay import After, Relay
 from egress.engine.pump import Pump, PumpLimits
 from egress.engine.tunnel import Tunnel
@@ -10,6 +11,7 @@ from egress.model.message import Malformed, RequestHead, WireHead
 from egress.model.outcome import ByteCounts, RelayOutcome
 from egress.model.verdict import Denial
 from egress.pipeline.exchange import Exchange
+from egress.pipeline.session import Session
 
 NAME = "http1"
 
@@ -42,7 +44,11 @@ async def serve(tunnel: Tunnel, wire: WireHead | Malformed | RequestHead) -> boo
             status = await _refuse(tunnel, exchange, head)
             return False
         relay = Relay(tunnel.client, tunnel.link, exchange, tunnel.timeouts)
-        after = await relay.run()
+        unwatch = tunnel.watch(relay.stop)
+        try:
+            after = await relay.run()
+        finally:
+            unwatch()
         counts = relay.counts
         tally.sent += counts.sent
         tally.received += counts.received
@@ -54,10 +60,11 @@ async def serve(tunnel: Tunnel, wire: WireHead | Malformed | RequestHead) -> boo
         if relay.limit is not None:
             tally.limit, tally.outcome = relay.limit, outcome
         if after is After.UPGRADE:
+            session = exchange.session()
             exchange.finish(outcome, status, counts)
-            await _upgraded(tunnel, relay)
+            await _upgraded(tunnel, exchange, relay, session)
             return False
-        return _settle(tunnel, after, http10=head.http10)
+        return await _settle(tunnel, after, relay, http10=head.http10)
     except PeerError:
         outcome = RelayOutcome.CLIENT_GONE
         raise
@@ -71,22 +78,30 @@ async def _refuse(tunnel: Tunnel, exchange: Exchange, denial: Denial) -> int:
     return reply.status
 
 
-def _settle(tunnel: Tunnel, after: After, *, http10: bool) -> bool:
+async def _settle(tunnel: Tunnel, after: After, relay: Relay, *, http10: bool) -> bool:
+    client = tunnel.client
     if after is After.KEEP:
+        # A client that asks and never reads would otherwise fill memory with replies.
+        await client.drain(tunnel.timeouts.response_idle, "timeouts.response_idle")
         return True
-    if after is After.CLOSE:
-        tunnel.client.close()
-    elif http10:
+    if after is After.CUT and http10:
         # A plain FIN would look like the end of a body that runs until close.
-        tunnel.client.abort()
+        client.reset()
+    elif after is After.CUT:
+        client.cut()
+    elif relay.body_complete:
+        client.close()
     else:
-        tunnel.client.cut()
+        await linger(client)
     return False
 
 
-async def _upgraded(tunnel: Tunnel, relay: Relay) -> None:
-    """Relay an upgraded connection raw; only endpoints that allow this get here."""
+async def _upgraded(tunnel: Tunnel, exchange: Exchange, relay: Relay, session: Session | None) -> None:
+    """Relay an upgraded connection: its messages judged, or raw where the endpoint asks for that."""
     origin = relay.origin_after_upgrade
     assert origin is not None
+    if session is not None:
+        await websocket.run(tunnel, exchange, session, origin)
+        return
     limits = PumpLimits(tunnel.timeouts.websocket_idle, "timeouts.websocket_idle", tunnel.timeouts.half_closed)
     await tunnel.pump(Pump(tunnel.client, origin, limits))
