@@ -1,6 +1,9 @@
 """Refusals that policy words once for every protocol, and what `enforcement: audit` makes of them."""
 
+from egress.l7.rest import RestCall, RuleSearch
+from egress.model.message import RequestHead
 from egress.model.verdict import Audited, Denial, DenialCode, ReasonCode, RuleRef, Stage, Verdict
+from egress.policy.authorization import Authorization
 from egress.policy.compiled import Endpoint, Enforcement
 
 
@@ -13,5 +16,16 @@ def denied(
 
 
 def soften(endpoint: Endpoint, denial: Denial) -> Verdict:
-    """What the endpoint makes of a denial that rules caused: in audit mode the request passes and is told."""
-    return Audited(denial) if endpoint.enforcement is Enforcement.AUDIT else denial
+    """What the endpoint makes of a denial: in audit mode the request passes and is told, unless the denial is hard."""
+    audit = endpoint.enforcement is Enforcement.AUDIT and not denial.hard
+    return Audited(denial) if audit else denial
+
+
+def http_denial(authorization: Authorization, head: RequestHead) -> Denial | None:
+    """Deny rules over method and path bind every protocol of the destination, whatever its bodies ask for."""
+    call = RestCall(head.method, head.path, head.query)
+    if fault := call.fault():
+        return Denial(Stage.L7, fault.code, fault.reason, entry=authorization.entry)
+    if rule := RuleSearch(authorization.endpoints, call).denying():
+        return denied(authorization.entry, f"{head.method} {head.path} blocked by deny rule", rule.ref)
+    return None

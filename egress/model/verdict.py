@@ -137,6 +137,7 @@ class Denial:
 
     `reason` is for people who may see the caller's reply; `log_reason` (when set) says more and goes to events
     only. Neither holds field values, query strings or secrets. `hard` denials are never softened by audit.
+    `operation` names what a body asked for, as far as its protocol has names: never arguments.
     """
 
     stage: Stage
@@ -148,6 +149,7 @@ class Denial:
     log_reason: str | None = None
     hints: tuple[str, ...] = ()
     hard: bool = True
+    operation: str | None = None
 
     @property
     def layer(self) -> Layer:
