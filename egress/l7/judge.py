@@ -26,7 +26,7 @@ def judge(
     match endpoint.protocol:
         case Protocol.REST:
             return _judge_rest(authorization, endpoint, head)
-        case Protocol.WEBSOCKET:
+        case Protocol.WEBSOCKET if not endpoint.graphql.over_websocket:
             return judge_handshake(authorization, endpoint, head)
         case _:
             return _not_enforced(authorization, endpoint)

@@ -10,7 +10,7 @@ from egress.model.destination import TlsMode
 from egress.model.verdict import RuleKind, RuleRef, Verdict
 from egress.policy.addresses import read_network
 from egress.policy.ambiguity import path_rank
-from egress.policy.clause_rules import tool_globs
+from egress.policy.clause_rules import graphql_over_websocket, tool_globs
 from egress.policy.compiled import (
     CredentialOptions,
     Endpoint,
@@ -180,7 +180,8 @@ def _graphql(model: EndpointModel) -> GraphqlOptions:
         PersistedQuery(name, query.operation_type.lower(), query.operation_name, tuple(query.fields or ()))
         for name, query in sorted(model.graphql_persisted_queries.items())
     )
-    return GraphqlOptions(model.persisted_queries, registered)
+    over_websocket = model.protocol == "websocket" and graphql_over_websocket(model)
+    return GraphqlOptions(model.persisted_queries, registered, over_websocket)
 
 
 def _mcp(model: EndpointModel) -> McpOptions:

@@ -132,8 +132,11 @@ class PersistedQuery:
 
 @dataclass(frozen=True, slots=True)
 class GraphqlOptions:
+    """`over_websocket`: client messages of a `websocket` endpoint are GraphQL and have to be read as such."""
+
     persisted_queries: str = "deny"
     registered: tuple[PersistedQuery, ...] = ()
+    over_websocket: bool = False
 
 
 @dataclass(frozen=True, slots=True)

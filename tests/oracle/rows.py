@@ -11,6 +11,7 @@ from egress.documents.yaml import Document, read
 from egress.http.head import interpret_forward, interpret_tunnelled
 from egress.l7.judge import judge
 from egress.l7.select import select
+from egress.l7.websocket import BINARY, TEXT, judge_message
 from egress.model.address import InvalidAddress, Origin, Port, Scheme, parse_host
 from egress.model.ids import FlowId, GenerationNumber
 from egress.model.intent import DEFAULT_AGENT, EgressIntent, Ingress, SocketPair
@@ -20,11 +21,13 @@ from egress.model.verdict import Allow, Audited, Denial, DenialCode, Stage, Verd
 from egress.policy.authorization import Authorization
 from egress.policy.authorize import authorize
 from egress.policy.compile import Compilation, compile_policy
-from egress.policy.compiled import Protocol
+from egress.policy.compiled import Endpoint, Protocol
 
 ROOT = Path(__file__).parents[3] / "shared" / "oracle"
-ENFORCED = frozenset((Protocol.L4, Protocol.TCP, Protocol.REST))
+ENFORCED = frozenset((Protocol.L4, Protocol.TCP, Protocol.REST, Protocol.WEBSOCKET))
 """Protocols whose requests are judged. A protocol joins this set when its stage exists."""
+
+MESSAGES = {"ws_text": TEXT, "ws_binary": BINARY}
 
 _SOCKETS = SocketPair(ip_address("10.0.0.9"), Port(40000), ip_address("10.0.0.1"), Port(3128))
 
@@ -41,12 +44,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """`protocol` is that of the endpoint that owned the request, None when the connection was refused."""
+    """`endpoint` is the one that owned the request, None when the decision fell before."""
 
     decision: str
     entry: str | None
-    protocol: Protocol | None
+    endpoint: Endpoint | None
     denial: Denial | None
+
+    @property
+    def judged(self) -> bool:
+        """False for a request of a protocol that has no stage yet."""
+        endpoint = self.endpoint
+        return endpoint is None or (endpoint.protocol in ENFORCED and not endpoint.graphql.over_websocket)
 
 
 def rows(family: str) -> list[Row]:
@@ -77,24 +86,30 @@ def answer(row: Row) -> Answer:
     if isinstance(authorization, Denial):
         return Answer("deny", None, None, authorization)
     if query["kind"] == "connect":
-        return Answer("allow", authorization.entry, Protocol.L4, None)
+        return Answer("allow", authorization.entry, None, None)
     head = _head(query, authorization.intent.origin)
     if isinstance(head, Denial):
-        return Answer("deny", authorization.entry, Protocol.L4, head)
+        return Answer("deny", authorization.entry, None, head)
     endpoint = select(authorization, head)
     if isinstance(endpoint, Denial):
-        return Answer("deny", authorization.entry, Protocol.L4, endpoint)
-    return _answer(judge(authorization, endpoint, head), authorization.entry, endpoint.protocol)
+        return Answer("deny", authorization.entry, None, endpoint)
+    verdict = judge(authorization, endpoint, head)
+    method = MESSAGES.get(query["kind"])
+    if method is not None and not isinstance(verdict, Denial):
+        verdict = judge_message(authorization, endpoint, head, method)
+        if method == BINARY and isinstance(verdict, Audited):
+            verdict = verdict.denial  # decision 34
+    return _answer(verdict, authorization.entry, endpoint)
 
 
-def _answer(verdict: Verdict, entry: str, protocol: Protocol) -> Answer:
+def _answer(verdict: Verdict, entry: str, endpoint: Endpoint) -> Answer:
     match verdict:
         case Allow():
-            return Answer("allow", entry, protocol, None)
+            return Answer("allow", entry, endpoint, None)
         case Audited(denial):
-            return Answer("audit", entry, protocol, denial)
+            return Answer("audit", entry, endpoint, denial)
         case Denial():
-            return Answer("deny", entry, protocol, verdict)
+            return Answer("deny", entry, endpoint, verdict)
 
 
 def _authorize(row: Row) -> Authorization | Denial:
