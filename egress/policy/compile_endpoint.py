@@ -10,6 +10,7 @@ from egress.model.destination import TlsMode
 from egress.model.verdict import RuleKind, RuleRef, Verdict
 from egress.policy.addresses import read_network
 from egress.policy.ambiguity import path_rank
+from egress.policy.calls import ArgumentMatcher, CallIndex, CallPattern
 from egress.policy.clause_rules import graphql_over_websocket, tool_globs
 from egress.policy.compiled import (
     CredentialOptions,
@@ -32,6 +33,8 @@ from egress.policy.hosts import HostPattern
 from egress.policy.presets import MCP_PROFILE, PRESETS
 
 _HTTP_METHODS = frozenset((Protocol.REST, Protocol.WEBSOCKET))
+_RPC = frozenset((Protocol.JSON_RPC, Protocol.MCP))
+_NO_CALLS = CallIndex(())
 
 type _PathGlobs = tuple[tuple[str, Dialect], ...]
 
@@ -80,7 +83,7 @@ class EndpointCompiler:
             credentials=_credentials(model),
             graphql=_graphql(model),
             mcp=_mcp(model),
-            matchers=self._matchers(model.path, rules, deny_rules),
+            matchers=self._matchers(model.path, protocol, rules, deny_rules),
             location=str(document.locate(path)),
             rank=path_rank(model.path),
             key=hash((entry, index, host, ports, model.path, protocol)),
@@ -94,11 +97,16 @@ class EndpointCompiler:
             rules.append(_rule(ref, Protocol(model.protocol or "l4"), clause))
         return tuple(rules)
 
-    def _matchers(self, path: str, rules: Sequence[Rule], deny_rules: Sequence[Rule]) -> Matchers:
+    def _matchers(
+        self, path: str, protocol: Protocol, rules: Sequence[Rule], deny_rules: Sequence[Rule]
+    ) -> Matchers:
         everywhere = not path or matches_everything(path, Dialect.COVER)
         route = None if everywhere else self._index(((path, Dialect.COVER),))
         globs = [(rule.path, Dialect.PATH) for rule in rules] + [(rule.path, Dialect.COVER) for rule in deny_rules]
-        return Matchers(route, self._index(tuple(globs)), self._verdicts)
+        calls = _NO_CALLS
+        if protocol in _RPC:
+            calls = CallIndex([_call(protocol, rule) for rule in (*rules, *deny_rules)])
+        return Matchers(route, self._index(tuple(globs)), self._verdicts, calls)
 
     def _index(self, globs: _PathGlobs) -> GlobIndex:
         found = self._indexes.get(globs)
@@ -142,6 +150,13 @@ def _rule(ref: RuleRef, protocol: Protocol, clause: ClauseModel) -> Rule:
         tool=tool,
         arguments=_sorted(arguments),
     )
+
+
+def _call(protocol: Protocol, rule: Rule) -> CallPattern:
+    """Method names are literal, but for `*` and, in MCP, globs below `tools/`."""
+    pattern = rule.method == "*" or (protocol is Protocol.MCP and rule.method.startswith("tools/"))
+    arguments = tuple(ArgumentMatcher(name, globs) for name, globs in rule.arguments)
+    return CallPattern(rule.method, Dialect.VALUE if pattern else None, rule.tool, arguments)
 
 
 def _sorted(arguments: dict[str, ValueGlobs]) -> tuple[tuple[str, ValueGlobs], ...]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from egress.model.address import Host, IpNetwork
 from egress.model.destination import AddressRule, TlsMode
 from egress.model.verdict import RuleRef, Verdict
+from egress.policy.calls import CallIndex
 from egress.policy.globs import GlobIndex
 from egress.policy.hosts import HostTable
 
@@ -152,7 +153,8 @@ VERDICT_LIMIT = 8192
 
 @dataclass(frozen=True, slots=True)
 class Matchers:
-    """Compiled once per generation: the endpoint's own path, and its rule paths (allow rules first, then deny).
+    """Compiled once per generation: the endpoint's own path, its rule paths (allow rules first, then deny), and in
+    the same order the calls that RPC rules speak of.
 
     `verdicts` is shared by all endpoints of one policy and belongs to `egress.l7.judge`.
     """
@@ -160,6 +162,7 @@ class Matchers:
     route: GlobIndex | None
     paths: GlobIndex
     verdicts: dict[Any, Verdict]
+    calls: CallIndex
 
 
 @dataclass(frozen=True, slots=True)
