@@ -7,11 +7,13 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class GraphqlOperation:
     """One operation that the server would execute. `type` is query, mutation or subscription; `name` is empty when it
-    has none; `fields` are its root fields, real names, sorted, without duplicates."""
+    has none; `fields` are its root fields, real names, sorted, without duplicates. Not `registered`: a persisted query
+    that the endpoint's registry does not explain, and the other members are empty."""
 
     type: str
     name: str
     fields: tuple[str, ...]
+    registered: bool = True
 
 
 @dataclass(frozen=True, slots=True)

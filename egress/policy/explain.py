@@ -31,6 +31,10 @@ class Aspect(StrEnum):
     METHOD = "method"
     PATH = "path"
     QUERY = "query"
+    OPERATION_TYPE = "operation_type"
+    OPERATION_NAME = "operation_name"
+    FIELDS = "fields"
+    OVER = "over"
 
 
 @dataclass(frozen=True, slots=True)
