@@ -1,5 +1,7 @@
 """Stopping without cutting work: connections that wait for their next request close, the others finish it."""
 
+from collections.abc import Callable
+
 from egress.engine.stream import Stream
 
 
@@ -9,6 +11,12 @@ class Drain:
     def __init__(self) -> None:
         self.begun = False
         self._idle: set[Stream] = set()
+        self._watchers: set[Callable[[], None]] = set()
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back when it begins; the returned function ends that. For connections that carry many requests."""
+        self._watchers.add(callback)
+        return lambda: self._watchers.discard(callback)
 
     async def wait_for_work(self, client: Stream, seconds: float | None, limit: str) -> None:
         """Wait for the first byte of the next request, or the end; raises as `Stream.more` does."""
@@ -25,3 +33,5 @@ class Drain:
         self.begun = True
         for client in tuple(self._idle):
             client.close()
+        for callback in tuple(self._watchers):
+            callback()

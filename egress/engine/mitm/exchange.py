@@ -1,0 +1,482 @@
+"""One request and its response on whatever connections carry them: where mitmproxy's events meet the pipeline.
+
+It forwards nothing that `Exchange` did not hand out, holds bytes only while the receiver is slow, and ends the
+exchange once however it ends.
+"""
+
+import logging
+import math
+import traceback
+from pathlib import Path
+from typing import Any, ClassVar
+
+from h2.errors import ErrorCodes
+from mitmproxy.proxy.events import Start
+from mitmproxy.proxy.layers.http import DropStream, SendHttp
+from mitmproxy.proxy.layers.http._events import (
+    RequestData,
+    RequestEndOfMessage,
+    RequestTrailers,
+    ResponseData,
+    ResponseEndOfMessage,
+    ResponseHeaders,
+    ResponseTrailers,
+)
+
+from egress.engine.mitm.messages import (
+    AcquireOrigin,
+    ClientLost,
+    Commands,
+    Consumed,
+    Expired,
+    Handover,
+    Interim,
+    OriginLost,
+    OriginReady,
+    OriginRefused,
+    Progress,
+    Refusal,
+    ReleaseOrigin,
+    RequestArrived,
+    RequestBroken,
+    Reset,
+    SendRequest,
+    Site,
+    StopClient,
+    Superseded,
+    Wire,
+)
+from egress.model.limits import KIB, LIMITS
+from egress.model.message import RequestHead, ResponseHead
+from egress.model.outcome import ByteCounts, RelayOutcome
+from egress.model.verdict import Denial, DenialCode, ReasonCode, Stage
+from egress.pipeline.exchange import Exchange
+from egress.pipeline.revalidate import POLICY_CHANGED
+
+log = logging.getLogger(__name__)
+
+NAME = "mitm"
+REPLAY_BYTES = 64 * KIB
+"""Request bytes kept until the first byte of a reply, for one more try on another connection."""
+ATTEMPTS = 2
+
+_TRAILERS = Denial(Stage.L7, DenialCode.MALFORMED_REQUEST, "trailers beside a body that is inspected")
+_FAILED = Denial(Stage.L7, DenialCode.INTERNAL_ERROR, "the proxy failed on this request")
+
+
+def where(error: Exception) -> dict[str, str]:
+    """What a log may say of an unexpected error: its type and place, none of its text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
+    return {"error": type(error).__name__, "place": place}
+
+
+def _protocol_error(reason: str) -> Denial:
+    return Denial(Stage.UPSTREAM, DenialCode.UPSTREAM_PROTOCOL_ERROR, reason)
+
+
+class ExchangeStream:
+    """What mitmproxy's HTTP layer runs for one stream."""
+
+    def __init__(self, site: Site, stream_id: int) -> None:
+        self._site = site
+        self.stream_id = stream_id
+        self._exchange: Exchange | None = None
+        self._wire: Wire | None = None
+        self._attempts = 0
+        self._request: RequestHead | None = None
+        self._upload: list[Any] | None = []
+        self._upload_bytes = 0
+        self._request_ended = False
+        self._held_up = 0
+        self._holding: int | None = None
+        self._pieces: list[bytes] = []
+        self._sent = 0
+        self._expecting = False
+        self._expect_until = math.inf
+        self._responding = False
+        self._response_ended = False
+        self._held_down = 0
+        self._received = 0
+        self._status: int | None = None
+        self._over = False
+        self._deadline = math.inf
+        self._limit = ""
+
+    @property
+    def due(self) -> float:
+        return min(self._deadline, self._expect_until)
+
+    def handle_event(self, event: Any) -> Commands:
+        """Fail closed: what goes wrong here ends this exchange and forwards nothing more."""
+        if self._over or type(event) is Start:
+            return
+        try:
+            yield from self._EVENTS[type(event)](self, event)
+        except Exception as error:  # whatever a stage raised
+            log.error("exchange failed", extra=where(error))  # noqa: TRY400, no content in logs
+            yield from self._abandon(_FAILED, RelayOutcome.FAILED)
+
+    def abort(self, outcome: RelayOutcome) -> None:
+        """The tunnel ends under this exchange."""
+        if not self._over:
+            self._finish(outcome)
+
+    # the request -----------------------------------------------------------------------------------------------
+
+    def _arrived(self, event: RequestArrived) -> Commands:
+        tunnel = self._site.tunnel
+        tunnel.tally.exchanges += 1
+        self._exchange = exchange = Exchange(
+            tunnel.connection, tunnel.services, tunnel.origin, NAME, tunnel.tally.exchanges
+        )
+        head = exchange.begin(event.request)
+        if isinstance(head, Denial):
+            yield from self._refuse(head)
+            return
+        event.head = head
+        self._touch()
+        if exchange.hold is None:
+            yield self._acquire()
+            return
+        self._holding = exchange.hold
+        if (head.framing.length or 0) > exchange.hold:
+            yield from self._refuse(exchange.too_large())
+        elif head.expect_continue:
+            yield self._down(Interim(self.stream_id, None))
+
+    def _acquire(self) -> AcquireOrigin:
+        assert self._exchange is not None
+        assert self._exchange.head is not None
+        return AcquireOrigin(self.stream_id, needs_h2=_is_grpc(self._exchange.head))
+
+    def _hold(self, event: Any) -> Commands:
+        """Keep a body that is judged whole; nothing goes upstream before."""
+        exchange, ceiling = self._exchange, self._holding
+        assert exchange is not None
+        assert ceiling is not None
+        if type(event) is RequestData:
+            self._sent += len(event.data)
+            self._pieces.append(event.data)
+            if self._sent > ceiling:
+                yield from self._refuse(exchange.too_large())
+                return
+            self._touch()
+            yield self._down(Consumed(self.stream_id, len(event.data)))
+        elif type(event) is RequestTrailers:
+            yield from self._refuse(_TRAILERS)
+        else:
+            self._request_ended = True
+            denial = exchange.admit(b"".join(self._pieces))
+            self._pieces.clear()
+            if denial is not None:
+                yield from self._refuse(denial)
+                return
+            self._holding = None
+            self._touch()
+            yield self._acquire()
+
+    def _origin_ready(self, event: OriginReady) -> Commands:
+        exchange = self._exchange
+        assert exchange is not None
+        if self._request is None:
+            admitted = exchange.send()
+            if isinstance(admitted, Denial):
+                if not event.wire.layer.multiplexed:
+                    yield ReleaseOrigin(event.wire)
+                yield from self._refuse(admitted)
+                return
+            self._request = admitted.head
+            if admitted.body is not None:
+                pieces = [RequestData(self.stream_id, admitted.body)] if admitted.body else []
+                self._upload = [*pieces, RequestEndOfMessage(self.stream_id)]
+        self._attempts += 1
+        self._wire = event.wire
+        upload = self._upload or []
+        self._expecting = self._request.expect_continue and not upload  # a held body was asked for by us
+        if self._expecting:
+            self._expect_until = self._site.now() + LIMITS.expect_wait_seconds
+            self._site.arm(self._expect_until)
+        self._touch()
+        yield self._up(SendRequest(self.stream_id, self._request, self._expecting))
+        for piece in tuple(upload):
+            yield self._up(piece)
+        self._bound_replay()
+        yield from self._settle_up()
+
+    def _origin_refused(self, event: OriginRefused) -> Commands:
+        yield from self._refuse(event.denial)
+
+    def _upload_event(self, event: Any) -> Commands:
+        if self._holding is not None:
+            yield from self._hold(event)
+            return
+        if type(event) is RequestData:
+            size = len(event.data)
+            self._sent += size
+            self._held_up += size
+            self._upload_bytes += size
+            self._expecting = False
+            self._expect_until = math.inf
+        elif type(event) is RequestEndOfMessage:
+            self._request_ended = True
+        if self._upload is not None:
+            self._upload.append(event)
+        self._touch()
+        if self._wire is not None:
+            yield self._up(event)
+            self._bound_replay()
+            yield from self._settle_up()
+
+    def _bound_replay(self) -> None:
+        if self._upload_bytes > REPLAY_BYTES:
+            self._upload = None
+
+    def _broken(self, event: RequestBroken) -> Commands:
+        yield from self._abandon(Denial(Stage.L7, event.fault.code, event.fault.reason), RelayOutcome.DENIED)
+
+    def _client_lost(self, _event: ClientLost) -> Commands:
+        yield from self._drop_origin()
+        yield from self._done(RelayOutcome.CLIENT_GONE)
+
+    # the response ----------------------------------------------------------------------------------------------
+
+    def _interim(self, event: Interim) -> Commands:
+        assert event.head is not None
+        if event.head.status != 100:
+            yield self._down(event)
+        elif self._expecting:
+            yield from self._continue()
+
+    def _continue(self) -> Commands:
+        self._expecting = False
+        self._expect_until = math.inf
+        yield self._down(Interim(self.stream_id, None))
+
+    def _response(self, event: ResponseHeaders) -> Commands:
+        exchange = self._exchange
+        assert exchange is not None
+        response: Any = event.response
+        checked = exchange.respond(response)
+        if isinstance(checked, Denial):
+            yield from self._drop_origin()
+            yield from self._refuse(checked)
+            return
+        self._begin_response(checked)
+        yield self._down(ResponseHeaders(self.stream_id, checked, event.end_stream))  # type: ignore[arg-type]
+        if checked.status == 101:
+            wire = self._wire
+            assert wire is not None
+            yield Handover(wire, wire.layer.rest, exchange, exchange.session())
+            yield from self._done(RelayOutcome.COMPLETE)
+
+    def _begin_response(self, response: ResponseHead) -> None:
+        self._status = response.status
+        self._responding = True
+        self._upload = None
+        self._expecting = False
+        self._expect_until = math.inf
+        self._touch()
+
+    def _response_data(self, event: ResponseData) -> Commands:
+        size = len(event.data)
+        self._received += size
+        self._held_down += size
+        self._touch()
+        yield self._down(event)
+        yield from self._settle_down()
+
+    def _response_trailers(self, event: ResponseTrailers) -> Commands:
+        yield self._down(event)
+
+    def _response_end(self, event: ResponseEndOfMessage) -> Commands:
+        self._response_ended = True
+        wire, self._wire = self._wire, None
+        if wire is not None and not self._request_ended and wire.layer.multiplexed:
+            # RFC 9113 section 8.1: a complete response ends the interest in the rest of the request.
+            yield SendHttp(Reset(self.stream_id, ErrorCodes.NO_ERROR), wire)  # type: ignore[arg-type]
+        if self._client.queued(self.stream_id):
+            yield self._down(event)
+            return
+        # Told before the client connection is free for its next request.
+        self._finish(RelayOutcome.COMPLETE)
+        yield DropStream(self.stream_id)
+        yield self._down(event)
+
+    def _origin_lost(self, event: OriginLost) -> Commands:
+        wire, self._wire = self._wire, None
+        if wire is None:
+            return
+        if self._responding:
+            yield self._down(Reset(self.stream_id, event.code or ErrorCodes.INTERNAL_ERROR))
+            yield from self._done(RelayOutcome.UPSTREAM_GONE)
+        elif self._may_retry(event, wire):
+            yield AcquireOrigin(self.stream_id, needs_h2=wire.layer.multiplexed, fresh=event.silent)
+        elif event.code is not None:
+            yield self._down(Reset(self.stream_id, event.code))
+            yield from self._done(RelayOutcome.UPSTREAM_GONE)
+        else:
+            yield from self._refuse(_protocol_error(event.reason))
+
+    def _may_retry(self, event: OriginLost, wire: Wire) -> bool:
+        """Once, and only what the origin cannot have acted upon: a warm connection that died without a word, or a
+        request that an HTTP/2 origin says it did not look at (RFC 9113 section 8.7)."""
+        if self._attempts >= ATTEMPTS or self._upload is None:
+            return False
+        return event.unprocessed or (event.silent and wire.warm and self._request_ended)
+
+    # slow receivers --------------------------------------------------------------------------------------------
+
+    def _settle_up(self) -> Commands:
+        """Let the client send more for what the origin has taken."""
+        wire = self._wire
+        if wire is None or wire.stream.congested:
+            return
+        gone = self._held_up - wire.layer.queued(self.stream_id)
+        if gone > 0:
+            self._held_up -= gone
+            yield self._down(Consumed(self.stream_id, gone))
+
+    def _settle_down(self) -> Commands:
+        """Let the origin send more for what the client has taken."""
+        if self._site.client.stream.congested:
+            return
+        gone = self._held_down - self._client.queued(self.stream_id)
+        if gone > 0:
+            self._held_down -= gone
+            if self._wire is not None:
+                yield self._up(Consumed(self.stream_id, gone))
+
+    def _progress(self, _event: Progress) -> Commands:
+        before = (self._held_up, self._held_down)
+        yield from self._settle_up()
+        yield from self._settle_down()
+        if (self._held_up, self._held_down) != before:
+            self._touch()
+        if self._response_ended and not self._client.queued(self.stream_id):
+            yield from self._done(RelayOutcome.COMPLETE)
+
+    # deadlines -------------------------------------------------------------------------------------------------
+
+    def _touch(self) -> None:
+        """Something moved; name what is waited for next, and until when."""
+        timeouts = self._site.tunnel.timeouts
+        if self._responding:
+            seconds, self._limit = timeouts.response_idle, "timeouts.response_idle"
+        elif self._request_ended:
+            seconds, self._limit = timeouts.response_head, "timeouts.response_head"
+        elif self._held_up:
+            seconds, self._limit = timeouts.response_idle, "timeouts.response_idle"
+        else:
+            seconds, self._limit = timeouts.body_idle, "timeouts.body_idle"
+        if seconds is None:
+            self._deadline = math.inf
+        else:
+            self._deadline = self._site.now() + seconds
+            self._site.arm(self._deadline)
+
+    def _expired(self, _event: Expired) -> Commands:
+        if self._expecting and self._expect_until <= self._deadline:
+            # The origin is silent about `Expect`: the client is told to go on (http-surface.md 10.1).
+            yield from self._continue()
+            return
+        yield from self._drop_origin()
+        if self._responding:
+            self._tell_limit(self._limit)
+            yield self._down(Reset(self.stream_id, ErrorCodes.CANCEL))
+            yield from self._done(RelayOutcome.CUT)
+            return
+        stalled = self._limit != "timeouts.response_head"
+        code = DenialCode.REQUEST_TIMEOUT if self._limit == "timeouts.body_idle" else DenialCode.UPSTREAM_TIMEOUT
+        reason = "the request body stalled" if stalled else "the origin did not answer in time"
+        yield from self._refuse(Denial(Stage.L7 if stalled else Stage.UPSTREAM, code, reason))
+
+    def _superseded(self, event: Superseded) -> Commands:
+        yield from self._drop_origin()
+        if not self._responding:
+            yield from self._refuse(POLICY_CHANGED)
+            return
+        self._tell_limit(event.limit)
+        yield self._down(Reset(self.stream_id, ErrorCodes.CANCEL))
+        yield from self._done(RelayOutcome.CUT)
+
+    def _tell_limit(self, limit: str) -> None:
+        """What cut the exchange also ends an HTTP/1 connection."""
+        if not self._site.h2:
+            tally = self._site.tunnel.tally
+            tally.limit, tally.outcome = limit, RelayOutcome.CUT
+
+    # ends ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _client(self) -> Any:
+        return self._site.client.layer
+
+    def _down(self, event: Any) -> SendHttp:
+        return SendHttp(event, self._site.client)  # type: ignore[arg-type]
+
+    def _up(self, event: Any) -> SendHttp:
+        return SendHttp(event, self._wire)  # type: ignore[arg-type]
+
+    def _drop_origin(self) -> Commands:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            yield SendHttp(Reset(self.stream_id, ErrorCodes.CANCEL), wire)  # type: ignore[arg-type]
+
+    def _abandon(self, denial: Denial, outcome: RelayOutcome) -> Commands:
+        """Refuse while nothing of a response was sent; after that, cut."""
+        yield from self._drop_origin()
+        if self._responding:
+            yield self._down(Reset(self.stream_id, ErrorCodes.PROTOCOL_ERROR))
+            yield from self._done(RelayOutcome.CUT if outcome is RelayOutcome.DENIED else outcome)
+        else:
+            yield from self._refuse(denial, outcome)
+
+    def _refuse(self, denial: Denial, outcome: RelayOutcome = RelayOutcome.DENIED) -> Commands:
+        exchange = self._exchange
+        assert exchange is not None
+        reply = exchange.refuse(denial)
+        self._status = reply.status
+        self._finish(outcome)
+        yield DropStream(self.stream_id)
+        yield self._down(Refusal(self.stream_id, reply))
+        if denial.reason_code is ReasonCode.POLICY_CHANGED:
+            yield StopClient()
+
+    def _done(self, outcome: RelayOutcome) -> Commands:
+        self._finish(outcome)
+        yield DropStream(self.stream_id)
+
+    def _finish(self, outcome: RelayOutcome) -> None:
+        self._over = True
+        tally = self._site.tunnel.tally
+        tally.sent += self._sent
+        tally.received += self._received
+        if self._exchange is not None:
+            self._exchange.finish(outcome, self._status, ByteCounts(self._sent, self._received))
+
+    _EVENTS: ClassVar[Any] = {
+        RequestArrived: _arrived,
+        RequestData: _upload_event,
+        RequestTrailers: _upload_event,
+        RequestEndOfMessage: _upload_event,
+        RequestBroken: _broken,
+        ClientLost: _client_lost,
+        OriginReady: _origin_ready,
+        OriginRefused: _origin_refused,
+        OriginLost: _origin_lost,
+        Interim: _interim,
+        ResponseHeaders: _response,
+        ResponseData: _response_data,
+        ResponseTrailers: _response_trailers,
+        ResponseEndOfMessage: _response_end,
+        Progress: _progress,
+        Expired: _expired,
+        Superseded: _superseded,
+    }
+
+
+def _is_grpc(head: RequestHead) -> bool:
+    return any(
+        name.lower() == b"content-type" and value.lower().startswith(b"application/grpc") for name, value in head.fields
+    )
