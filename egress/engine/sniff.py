@@ -20,7 +20,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 _KNOWN = re.compile(rb"(?:GET|HEAD|POST|PUT|DELETE|PATCH|OPTIONS|CONNECT|TRACE) ")
 _TOKEN_LINE = re.compile(TOKEN + rb"{1,32}+ [\x21-\x7e]++ HTTP/1\.[01]\r\n")
-_TOKEN_START = re.compile(TOKEN + rb"{1,32}+(?: [\x21-\x7e]*+(?: [HTP/1.0]{0,8}\r?)?)?\Z")
+_TOKEN_START = re.compile(TOKEN + rb"{1,32}+(?: |\Z)")
 
 
 def sniff(data: bytes, limit: int) -> Sniffed:
@@ -36,11 +36,11 @@ def sniff(data: bytes, limit: int) -> Sniffed:
         return Sniffed.HTTP2
     if PREFACE.startswith(data):
         return Sniffed.NEED_MORE
-    if _KNOWN.match(data) or _TOKEN_LINE.match(data):
+    if _KNOWN.match(data):
         return Sniffed.HTTP1
-    if len(data) < limit and _TOKEN_START.match(data):
-        return Sniffed.NEED_MORE
-    return Sniffed.OTHER
+    if data.find(b"\n", 0, limit) >= 0:
+        return Sniffed.HTTP1 if _TOKEN_LINE.match(data) else Sniffed.OTHER
+    return Sniffed.NEED_MORE if len(data) < limit and _TOKEN_START.match(data) else Sniffed.OTHER
 
 
 def _sniff_tls(data: bytes) -> Sniffed:

@@ -85,8 +85,17 @@ def _policies(
         )
         found += compilation.diagnostics
         if compilation.policy is not None:
+            found += _unavailable(compilation.policy)
             policies[paths] = compilation.policy
     return policies, tuple(files)
+
+
+def _unavailable(policy: CompiledPolicy) -> list[Diagnostic]:
+    """What a policy asks for and nothing here would do: it is refused, never ignored."""
+    return [
+        error(Location(entry.location or entry.key), f"network_middlewares.{entry.key} is not available in this version")
+        for entry in policy.middlewares
+    ]
 
 
 def _links(settings: Settings) -> Callable[[str], str | None]:

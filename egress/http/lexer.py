@@ -35,15 +35,17 @@ class NeedMore:
 NEED_MORE = NeedMore()
 
 
-def find_head(data: bytes | bytearray, limit: int) -> int | NeedMore | Malformed:
+def find_head(data: bytes | bytearray, limit: int, scanned: int = 0) -> int | NeedMore | Malformed:
     """Length of the head that `data` starts with, its blank line included.
 
     Refuses as early as possible: a bare LF or CR in an unfinished head would otherwise wait for the deadline.
+    `scanned` bytes were looked at by an earlier call, so that a head that drips in costs what one at once does.
     """
-    end = data.find(END_OF_HEAD, 0, limit)
+    start = max(0, scanned - len(END_OF_HEAD) + 1)
+    end = data.find(END_OF_HEAD, start, limit)
     if end >= 0:
         return end + len(END_OF_HEAD)
-    if _BARE_LINE_FEED.search(data, 0, limit):
+    if _BARE_LINE_FEED.search(data, start, limit):
         return Malformed("lines must end with CRLF")
     if len(data) >= limit:
         return Malformed(f"head is larger than {limit} bytes", DenialCode.HEAD_TOO_LARGE)
