@@ -92,10 +92,11 @@ def _policies(
 
 def _unavailable(policy: CompiledPolicy) -> list[Diagnostic]:
     """What a policy asks for and nothing here would do: it is refused, never ignored."""
-    return [
-        error(Location(entry.location or entry.key), f"network_middlewares.{entry.key} is not available in this version")
-        for entry in policy.middlewares
-    ]
+    found = []
+    for entry in policy.middlewares:
+        place = Location(entry.location or entry.key)
+        found.append(error(place, f"network_middlewares.{entry.key} is not available in this version"))
+    return found
 
 
 def _links(settings: Settings) -> Callable[[str], str | None]:
