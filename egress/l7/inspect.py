@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from egress.http.coding import decode_body
 from egress.http.fields import list_members, without
+from egress.l7 import graphql
 from egress.model.body import of_length
 from egress.model.message import Malformed, RequestHead
 from egress.model.operation import Operation
@@ -12,7 +14,7 @@ from egress.policy.compiled import Endpoint, Protocol
 
 type Reader = Callable[[Endpoint, RequestHead, bytes], Operation | Denial]
 
-READERS: Mapping[Protocol, Reader] = {}
+READERS: Mapping[Protocol, Reader] = {Protocol.GRAPHQL: graphql.read_request}
 
 
 def body_ceiling(endpoint: Endpoint) -> int | None:
@@ -32,8 +34,6 @@ def undo_coding(head: RequestHead, body: bytes, ceiling: int) -> tuple[RequestHe
     ]
     fields = head.fields
     if codings:
-        from egress.http.coding import decode_body  # noqa: PLC0415
-
         decoded = decode_body(body, codings, ceiling)
         if isinstance(decoded, Malformed):
             return decoded

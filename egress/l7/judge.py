@@ -3,9 +3,10 @@
 from typing import NamedTuple
 
 from egress.l7.denials import denied, soften
+from egress.l7.graphql_rules import judge_operations
 from egress.l7.rest import RestCall, RuleSearch
 from egress.model.message import PathOddity, RequestHead
-from egress.model.operation import Operation
+from egress.model.operation import GraphqlOperations, Operation
 from egress.model.verdict import Allow, Denial, DenialCode, ReasonCode, Stage, Verdict
 from egress.policy.authorization import Authorization
 from egress.policy.compiled import VERDICT_LIMIT, Endpoint, Protocol
@@ -26,8 +27,10 @@ def judge(
     match endpoint.protocol:
         case Protocol.REST:
             return _judge_rest(authorization, endpoint, head)
-        case Protocol.WEBSOCKET if not endpoint.graphql.over_websocket:
+        case Protocol.WEBSOCKET:
             return judge_handshake(authorization, endpoint, head)
+        case Protocol.GRAPHQL if isinstance(operation, GraphqlOperations):
+            return judge_operations(authorization, endpoint, head, operation)
         case _:
             return _not_enforced(authorization, endpoint)
 

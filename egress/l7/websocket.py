@@ -1,8 +1,11 @@
 """WebSocket messages against rules: synthetic methods on the path and query of the upgrade request (policy.md 10)."""
 
+from egress.l7 import graphql_ws
+from egress.l7.denials import denied
+from egress.l7.graphql_rules import judge_operations
 from egress.l7.judge import judge_call
 from egress.model.message import RequestHead
-from egress.model.verdict import Allow, Verdict
+from egress.model.verdict import Allow, Denial, Verdict
 from egress.policy.authorization import Authorization
 from egress.policy.compiled import Endpoint, Protocol
 
@@ -16,3 +19,20 @@ def judge_message(authorization: Authorization, endpoint: Endpoint, head: Reques
     if endpoint.protocol is not Protocol.WEBSOCKET:
         return Allow()
     return judge_call(authorization, endpoint, head, method)
+
+
+def judge_text(authorization: Authorization, endpoint: Endpoint, head: RequestHead, text: str) -> Verdict:
+    """One whole text message; its operation is read where GraphQL rules ask for that."""
+    if not endpoint.graphql.over_websocket:
+        return judge_message(authorization, endpoint, head, TEXT)
+    operations = graphql_ws.read_message(endpoint, text)
+    if operations is None:
+        return Allow()
+    return operations if isinstance(operations, Denial) else judge_operations(authorization, endpoint, head, operations)
+
+
+def judge_binary(authorization: Authorization, endpoint: Endpoint, head: RequestHead) -> Verdict:
+    """One binary message, which is not read. Several servers take JSON from binary frames: GraphQL rules forbid it."""
+    if endpoint.graphql.over_websocket:
+        return denied(authorization.entry, "binary messages cannot be inspected as GraphQL")
+    return judge_message(authorization, endpoint, head, BINARY)

@@ -39,28 +39,23 @@ class Session:
         stale = self.stale()
         if stale is not None:
             return stale
-        return self._judge(websocket.TEXT, RULE)
+        verdict = websocket.judge_text(self._connection.authorization, self._endpoint, self._head, data)
+        return Refusal(verdict, RULE, websocket.TEXT) if isinstance(verdict, Denial) else None
 
     def binary(self) -> Refusal | None:
-        """The beginning of a binary message; its content is not looked at."""
+        """The beginning of a binary message; its content is not looked at, so audit does not soften the verdict
+        (decision 34)."""
         stale = self.stale()
         if stale is not None:
             return stale
-        return self._judge(websocket.BINARY, BINARY_REFUSED)
+        verdict = websocket.judge_binary(self._connection.authorization, self._endpoint, self._head)
+        denial = verdict.denial if isinstance(verdict, Audited) else verdict
+        return Refusal(denial, BINARY_REFUSED, websocket.BINARY) if isinstance(denial, Denial) else None
 
     def stale(self) -> Refusal | None:
         """Between messages: does the current generation still allow this session?"""
         denial = revalidate(self._connection)
         return None if denial is None else Refusal(denial, POLICY_CHANGE, websocket.TEXT)
-
-    def _judge(self, method: str, code: int) -> Refusal | None:
-        verdict = websocket.judge_message(self._connection.authorization, self._endpoint, self._head, method)
-        if isinstance(verdict, Denial):
-            return Refusal(verdict, code, method)
-        if isinstance(verdict, Audited) and code == BINARY_REFUSED:
-            # Audit never softens a binary message (decision 34): what it holds was not even looked at.
-            return Refusal(verdict.denial, code, method)
-        return None
 
 
 def overloaded() -> Denial:
