@@ -8,11 +8,17 @@ from egress.policy.compiled import Endpoint, Enforcement
 
 
 def denied(
-    entry: str, reason: str, rule: RuleRef | None = None, code: ReasonCode = ReasonCode.METHOD_PATH_DENIED
+    entry: str,
+    reason: str,
+    rule: RuleRef | None = None,
+    code: ReasonCode = ReasonCode.METHOD_PATH_DENIED,
+    operation: str | None = None,
 ) -> Denial:
     """Rules said no: `rule` is the deny rule that fired; without one nothing allowed it and `code` says what."""
     code = ReasonCode.DENY_RULE if rule is not None else code
-    return Denial(Stage.L7, DenialCode.POLICY_DENIED, reason, code, entry=entry, rule=rule, hard=False)
+    return Denial(
+        Stage.L7, DenialCode.POLICY_DENIED, reason, code, entry=entry, rule=rule, hard=False, operation=operation
+    )
 
 
 def soften(endpoint: Endpoint, denial: Denial) -> Verdict:

@@ -41,6 +41,14 @@ class Limits:
     """A ClientHello larger than this is refused with a TLS alert."""
     expect_wait_seconds: float = 1.0
     """Silence of an origin after `Expect: 100-continue` before we answer 100 ourselves."""
+    rpc_batch_messages: int = 1000
+    """Messages of one JSON-RPC batch. Beyond: 400 `invalid_jsonrpc_request`."""
+    mcp_reply_bytes: int = 4 * MIB
+    """A JSON reply, or one event of a stream, that must be cut down. Beyond: 502 `upstream_protocol_error`."""
+    mcp_sessions: int = 4096
+    """MCP sessions whose owner is remembered. Beyond: the owner's own longest unused is forgotten, else anybody's."""
+    mcp_session_seconds: float = 24 * 3600.0
+    """Disuse after which the owner of an MCP session is forgotten."""
 
 
 LIMITS = Limits()

@@ -75,6 +75,10 @@ class CallIndex:
         named = set() if tool is None else {self._owners[number] for number in self._tools.match(tool)}
         return [number for number in found if number not in self._naming or number in named]
 
+    def naming(self, method: str) -> list[int]:
+        """Positions of the patterns for the method that name tools."""
+        return sorted(self._naming.intersection(self._methods.match(method)))
+
     def arguments(self, number: int) -> tuple[ArgumentMatcher, ...]:
         return self._patterns[number].arguments
 
