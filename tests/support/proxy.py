@@ -76,8 +76,11 @@ def configure(
     trust: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write `policy.yaml` and `egress.yaml` into the directory; the settings file."""
-    policy_file = directory / "policy.yaml"
+    """Write `policy.yaml` and `egress.yaml` into a directory of their own, as what lies beside them is watched too;
+    the settings file."""
+    documents = directory / "conf"
+    documents.mkdir()
+    policy_file = documents / "policy.yaml"
     policy_file.write_text(policy)
     base: dict[str, Any] = {
         "version": 1,
@@ -90,7 +93,7 @@ def configure(
         base["destinations"] = {"aliases": dict(aliases)}
     if trust:
         base["tls"] = {"upstream_ca_file": str(trust)}
-    config_file = directory / "egress.yaml"
+    config_file = documents / "egress.yaml"
     config_file.write_text(yaml.safe_dump(merged(base, settings or {}), sort_keys=False))
     return config_file
 
@@ -110,7 +113,7 @@ class EgressProcess:
         # Short: the admin socket lives below and a socket path ends at 107 bytes.
         self.directory = Path(tempfile.mkdtemp(prefix="egress-"))
         self.config_file = configure(self.directory, policy, aliases=aliases, trust=trust, settings=settings)
-        self.policy_file = self.directory / "policy.yaml"
+        self.policy_file = self.config_file.with_name("policy.yaml")
         self.events_file = self.directory / "events.jsonl"
         self.stderr_file = self.directory / "stderr.txt"
         self._ready_file = self.directory / "ready.json"
