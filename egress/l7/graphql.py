@@ -42,6 +42,9 @@ type Envelope = Mapping[str, object]
 def read_request(endpoint: Endpoint, head: RequestHead, body: bytes) -> GraphqlOperations | Denial:
     """The operations of one request; `body` has no content coding. What cannot be read is denied, and audit does not
     soften that."""
+    if head.upgrade is not None:
+        reason = "a WebSocket needs an endpoint with `protocol: websocket`"
+        return Denial(Stage.L7, DenialCode.UPGRADE_REFUSED, reason, entry=endpoint.entry)
     match head.method:
         case "GET":
             operations = _over_get(endpoint, head)
