@@ -13,6 +13,8 @@ from egress.model.message import Malformed
 MAX_DEPTH = 200
 """Levels of arrays and objects that jiter reads; beyond, the text is refused."""
 
+_NOT_PLAIN = frozenset((dict, list, float))
+
 
 def read_json(data: bytes) -> object | Malformed:
     """The value, or why there is none. Refused besides bad syntax (RFC 8259): duplicate keys however they are spelled,
@@ -45,14 +47,15 @@ def _fault(message: str) -> Malformed:
 
 
 def _finite(value: object) -> bool:
-    """jiter reads `1e999` as infinity, which no encoder may write back (RFC 8259 section 6)."""
+    """jiter reads `1e999` as infinity, which no encoder may write back (RFC 8259 section 6). Only what could be one or
+    hold one is looked at: most of a body is text."""
     pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict):
-            pending.extend(item.values())
+    for item in pending:
+        if isinstance(item, float):
+            if isinf(item):
+                return False
+        elif isinstance(item, dict):
+            pending += [member for member in item.values() if type(member) in _NOT_PLAIN]
         elif isinstance(item, list):
-            pending.extend(item)
-        elif isinstance(item, float) and isinf(item):
-            return False
+            pending += [member for member in item if type(member) in _NOT_PLAIN]
     return True
