@@ -48,6 +48,7 @@ from egress.generation.reload import Reloader, Watched
 from egress.identity.agents import AgentTable, AuthFailures
 from egress.identity.resolver import AnchorSource, IdentitySettings, ProcessIdentity, pid_file_anchor
 from egress.identity.trust import TofuMode
+from egress.l7.mcp_sessions import SessionTable
 from egress.model.address import IpAddress
 from egress.model.clock import SystemClock
 from egress.model.errors import DependencyError, Side
@@ -88,6 +89,7 @@ class _Lasting:
     pool: Pool[Stream]
     drain: Drain
     assemblies: Assemblies
+    mcp_sessions: SessionTable
     events: EventBus
     cell: RuntimeCell
     own: tuple[tuple[IpAddress, int], ...]
@@ -215,7 +217,8 @@ class Proxy:
         identity.trust.pin(_pins(self._candidate.generation))
         return _Lasting(
             loop, clock, authority, identity, local, AuthFailures(clock), Admission(_admission_limits(settings)),
-            Pool(loop, _pool_limits(settings)), Drain(), Assemblies(), events, RuntimeCell(self._candidate.generation),
+            Pool(loop, _pool_limits(settings)), Drain(), Assemblies(),
+            SessionTable(clock), events, RuntimeCell(self._candidate.generation),
             tuple(own), anchor,
         )  # fmt: skip
 
@@ -271,6 +274,7 @@ def _door(settings: Settings, agents: AgentTable, lasting: _Lasting) -> Door:
         clock=lasting.clock,
         destinations=_destinations(settings),
         own_listeners=_own_listeners(lasting),
+        mcp_sessions=lasting.mcp_sessions,
         via=settings.http.via.encode() if settings.http.via else None,
     )
     return Door(
@@ -307,16 +311,10 @@ def _own_listeners(lasting: _Lasting) -> Callable[[], OwnListeners]:
     return lambda: expand_wildcards(lasting.own, lasting.local.current())
 
 
-class _Everywhere:
-    """In another network namespace every address may be local; the socket query there is what decides."""
-
-    def __contains__(self, address: object) -> bool:
-        return True
-
-
-def _client_addresses(settings: Settings, lasting: _Lasting) -> _Everywhere | LocalAddresses:
+def _client_addresses(settings: Settings, lasting: _Lasting) -> Callable[[IpAddress], bool]:
+    """In another network namespace any address may be local; the socket query there is what decides."""
     elsewhere = settings.identity.netns is not None or lasting.anchor is not None
-    return _Everywhere() if elsewhere else lasting.local
+    return (lambda _: True) if elsewhere else lasting.local.__contains__
 
 
 def _pins(generation: Generation) -> dict[str, frozenset[str]]:

@@ -1,6 +1,6 @@
 """What the accept side needs, and who is at the door."""
 
-from collections.abc import Container
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from egress.accept.admission import Admission
@@ -47,9 +47,9 @@ class Callers:
     """Which agent a client connection belongs to (decision 24)."""
 
     def __init__(
-        self, table: AgentTable, identity: ProcessIdentity, local: Container[IpAddress], failures: AuthFailures
+        self, table: AgentTable, identity: ProcessIdentity, local: Callable[[IpAddress], bool], failures: AuthFailures
     ) -> None:
-        """`local` holds the addresses whose sockets may stand in the queried namespace."""
+        """`local` tells addresses whose sockets may stand in the queried namespace."""
         self._table = table
         self._identity = identity
         self._local = local
@@ -67,7 +67,7 @@ class Callers:
             if values:
                 # What cannot be read is a wrong credential, not none: it must not fall through to another agent.
                 credential = (parse_basic(values[0]) if len(values) == 1 else None) or _UNREADABLE
-        agent = table.match(pair.client, uid, credential, local=pair.client in self._local)
+        agent = table.match(pair.client, uid, credential, local=self._local(pair.client))
         if isinstance(agent, Denial) and credential is not None:
             self._failures.failed(pair.client)
         return agent

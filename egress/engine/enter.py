@@ -1,5 +1,6 @@
 """From an opened connection to a lane: first bytes, TLS terminated once, then the lane that the table names."""
 
+import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
@@ -76,9 +77,10 @@ async def _first_bytes(tunnel: Tunnel) -> Sniffed | None:
     if not inspected:
         seconds, name = tunnel.connection.authorization.endpoints[0].detect_timeout, "detect_timeout"
     client = tunnel.client
+    left = _countdown(seconds)
     while (sniffed := sniff(client.buffer, LIMITS.tunnel_head_bytes)) is Sniffed.NEED_MORE:
         try:
-            if not await client.more(seconds, name):
+            if not await client.more(left(), name):
                 return Sniffed.NEED_MORE if client.buffer and not inspected else None
         except DeadlineExceeded as error:
             if not inspected:
@@ -119,10 +121,20 @@ async def _terminate(tunnel: Tunnel, front: Front, contexts: ContextCache) -> No
 
 
 async def _read_hello(tunnel: Tunnel) -> ClientHello | NotTls | BadHello:
+    left = _countdown(tunnel.timeouts.tls_handshake)
     while isinstance(hello := read_hello(tunnel.client.buffer), NeedMore):
-        if not await tunnel.client.more(tunnel.timeouts.tls_handshake, "timeouts.tls_handshake"):
+        if not await tunnel.client.more(left(), "timeouts.tls_handshake"):
             raise PeerError(tunnel.client.side, "connection ended during the TLS handshake")
     return hello
+
+
+def _countdown(seconds: float | None) -> Callable[[], float | None]:
+    """What is left of `seconds`, however many reads it takes: bytes that drip in win no time."""
+    if seconds is None:
+        return lambda: None
+    now = asyncio.get_running_loop().time
+    end = now() + seconds
+    return lambda: max(0.0, end - now())
 
 
 def _names(sni: str, host: Host) -> bool:

@@ -68,10 +68,9 @@ class OriginLink:
         self.pinned = replace(self.pinned, origin=replace(self.pinned.origin, scheme=scheme))
         self._slot = self._slot_for(scheme)
 
-    async def acquire(self) -> Stream | Denial:
-        """A connection that carries HTTP/1.1: warm when there is one."""
-        stream = self._slot.take() if self._slot is not None else None
-        return stream if stream is not None else await self.fresh(H1_ALPN)
+    def warm(self) -> Stream | None:
+        """An idle connection that carries HTTP/1.1. It may be dying: the origin's FIN can be on its way."""
+        return self._slot.take() if self._slot is not None else None
 
     async def prepare(self, alpn: tuple[str, ...]) -> None:
         """Verify the origin ahead of the first request. A connection for HTTP/1.1 waits in the pool, where an idle

@@ -39,10 +39,12 @@ class RuntimeCell:
         return lambda: self._watchers.pop(key, None) and None
 
     def _wake(self, callbacks: list[Callable[[], None]]) -> None:
+        """Each callback is a turn item of its own: one that raises keeps no other from hearing of the change."""
+        loop = asyncio.get_running_loop()
         for callback in callbacks[:WAKE_SLICE]:
-            callback()
+            loop.call_soon(callback)
         if len(callbacks) > WAKE_SLICE:
-            asyncio.get_running_loop().call_soon(self._wake, callbacks[WAKE_SLICE:])
+            loop.call_soon(self._wake, callbacks[WAKE_SLICE:])
 
 
 class Lease:
@@ -57,6 +59,11 @@ class Lease:
     @property
     def superseded(self) -> bool:
         return self._cell.generation is not self.generation
+
+    @property
+    def current(self) -> Generation:
+        """What `renew` would move to."""
+        return self._cell.generation
 
     def renew(self) -> Generation:
         """Move to the current generation and return it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from egress.model.address import Origin
 from egress.model.intent import Ingress
 from egress.model.message import FieldLine
-from egress.model.verdict import Denial, DenialCode, Layer, RuleKind, Stage
+from egress.model.verdict import Denial, DenialCode, Layer, ReasonCode, RuleKind, Stage
 
 RETRY_AFTER_SECONDS = 1
 PROXY_REALM = b'Basic realm="egress"'
@@ -69,6 +69,16 @@ class Reply:
 
 def refusal(denial: Denial, scene: Scene) -> Reply:
     """The reply to a denial. A code without a status of its own (a TLS alert) is told as 403 where HTTP is spoken."""
+    return Reply(_status(denial), _fields(denial), json.dumps(envelope(denial, scene), ensure_ascii=False).encode())
+
+
+def result(body: bytes) -> Reply:
+    """A refusal told as a result of the protocol inside HTTP."""
+    return Reply(200, ((b"Content-Type", b"application/json"),), body)
+
+
+def envelope(denial: Denial, scene: Scene) -> dict[str, object]:
+    """The JSON object that every refusal carries (http-surface.md 5.5)."""
     body: dict[str, object] = {"error": denial.code.word, "detail": _detail(denial, scene)}
     if denial.code in _WITH_MESSAGE:
         body["message"] = body["detail"]
@@ -85,7 +95,7 @@ def refusal(denial: Denial, scene: Scene) -> Reply:
         body["reason_code"] = denial.reason_code.value
     if denial.hints:
         body["hints"] = list(denial.hints)
-    return Reply(_status(denial), _fields(denial), json.dumps(body, ensure_ascii=False).encode())
+    return body
 
 
 def _status(denial: Denial) -> int:
@@ -114,6 +124,10 @@ def _detail(denial: Denial, scene: Scene) -> str:
     where = f"{scene.method} {scene.origin}" if scene.origin is not None else scene.method
     place = where if scene.ingress is Ingress.CONNECT else where + scene.path
     match denial.code:
+        case DenialCode.POLICY_DENIED if denial.reason_code is ReasonCode.POLICY_CHANGED:
+            return f"{place} {denial.reason}"
+        case DenialCode.POLICY_DENIED if denial.reason_code is ReasonCode.NO_ENDPOINT_PATH:
+            return denial.reason
         case DenialCode.POLICY_DENIED if denial.stage is Stage.L7 and scene.ingress is Ingress.FORWARD:
             return f"{place} denied by L7 policy: {denial.reason}"
         case DenialCode.POLICY_DENIED if denial.stage is not Stage.L7:

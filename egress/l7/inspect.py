@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from egress.http.coding import decode_body
 from egress.http.fields import list_members, without
-from egress.l7 import graphql
+from egress.l7 import graphql, jsonrpc, mcp
 from egress.model.body import of_length
 from egress.model.message import Malformed, RequestHead
 from egress.model.operation import Operation
@@ -14,7 +14,11 @@ from egress.policy.compiled import Endpoint, Protocol
 
 type Reader = Callable[[Endpoint, RequestHead, bytes], Operation | Denial]
 
-READERS: Mapping[Protocol, Reader] = {Protocol.GRAPHQL: graphql.read_request}
+READERS: Mapping[Protocol, Reader] = {
+    Protocol.GRAPHQL: graphql.read_request,
+    Protocol.JSON_RPC: jsonrpc.read_request,
+    Protocol.MCP: mcp.read_request,
+}
 
 
 def body_ceiling(endpoint: Endpoint) -> int | None:

@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
+from egress.l7 import jsonrpc, mcp
 from egress.l7.denials import denied, soften
 from egress.l7.graphql_rules import judge_operations
 from egress.l7.rest import RestCall, RuleSearch
 from egress.model.message import PathOddity, RequestHead
-from egress.model.operation import GraphqlOperations, Operation
+from egress.model.operation import GraphqlOperations, McpSessionEnd, McpStream, Operation, RpcMessages
 from egress.model.verdict import Allow, Denial, DenialCode, ReasonCode, Stage, Verdict
 from egress.policy.authorization import Authorization
 from egress.policy.compiled import VERDICT_LIMIT, Endpoint, Protocol
@@ -31,6 +32,10 @@ def judge(
             return judge_handshake(authorization, endpoint, head)
         case Protocol.GRAPHQL if isinstance(operation, GraphqlOperations):
             return judge_operations(authorization, endpoint, head, operation)
+        case Protocol.JSON_RPC if isinstance(operation, RpcMessages):
+            return jsonrpc.judge_messages(authorization, endpoint, head, operation)
+        case Protocol.MCP if isinstance(operation, RpcMessages | McpStream | McpSessionEnd):
+            return mcp.judge_messages(authorization, endpoint, head, operation)
         case _:
             return _not_enforced(authorization, endpoint)
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 from enum import Enum
 
 from egress.events.event import ExchangeDecided, FlowContext
+from egress.http.fields import without
 from egress.http.head import interpret_tunnelled
-from egress.http.replies import Reply, Scene, refusal
+from egress.http.replies import Reply, Scene, envelope, refusal, result
 from egress.l7.inspect import body_ceiling, inspect, undo_coding
 from egress.l7.judge import judge
 from egress.l7.select import select
@@ -24,10 +25,12 @@ from egress.model.process import ProcessEvidence
 from egress.model.request import UpstreamRequest
 from egress.model.verdict import Allow, Audited, Denial, DenialCode, Stage, Verdict
 from egress.pipeline.connection import OpenedConnection
+from egress.pipeline.mcp import McpExchange
 from egress.pipeline.ports import Services
 from egress.pipeline.revalidate import revalidate
 from egress.pipeline.session import Session
-from egress.policy.compiled import Endpoint
+from egress.pipeline.transform import ReplyTransform
+from egress.policy.compiled import Endpoint, Protocol
 from egress.websocket.handshake import Deflate, Handshake, check_answer, offered_fields, read_handshake
 
 UNREADABLE_PATH = "/[INVALID_REQUEST_TARGET]"
@@ -37,6 +40,10 @@ _H2C = Denial(
     "HTTP/2 cleartext upgrade (h2c) is not supported for L7-inspected endpoints",
 )  # fmt: skip
 _UNASKED_101 = Denial(Stage.UPSTREAM, DenialCode.UPSTREAM_PROTOCOL_ERROR, "the origin switched protocols unasked")
+
+
+_CHANGED_WITH_BODY = frozenset((b"content-encoding", b"content-md5", b"digest", b"content-digest", b"etag"))
+"""Response fields that speak of a body we change."""
 
 
 class State(Enum):
@@ -59,6 +66,7 @@ class Exchange:
         "_deflate",
         "_forward",
         "_handshake",
+        "_mcp",
         "_number",
         "_services",
         "_started",
@@ -71,6 +79,7 @@ class Exchange:
         "method",
         "operation",
         "origin",
+        "transform",
         "verdict",
     )
 
@@ -95,6 +104,9 @@ class Exchange:
         self._body: bytes | None = None
         self._handshake: Handshake | None = None
         self._deflate: Deflate | None = None
+        self._mcp: McpExchange | None = None
+        self.transform: ReplyTransform | None = None
+        """How the body of the reply changes on its way; None: not at all."""
         self.verdict: Verdict = Allow()
 
     def begin(self, wire: WireHead | Malformed | RequestHead) -> RequestHead | Denial:
@@ -150,6 +162,11 @@ class Exchange:
         if isinstance(operation, Denial):
             return self._deny(operation)
         self.operation = operation
+        if endpoint.protocol is Protocol.MCP:
+            self._mcp = McpExchange(self._services.mcp_sessions, authorization, endpoint, self.head, operation)
+            foreign = self._mcp.foreign_session()
+            if foreign is not None:
+                return self._deny(foreign)
         self.verdict = judge(authorization, endpoint, self.head, operation)
         if isinstance(self.verdict, Denial):
             return self._deny(self.verdict)
@@ -172,6 +189,8 @@ class Exchange:
             head = replace(head, fields=_with_via(head.fields, self._services.via))
         if self._handshake is not None:
             head = replace(head, fields=offered_fields(head.fields, self._handshake))
+        if self._mcp is not None:
+            head = replace(head, fields=self._mcp.request_fields(head.fields))
         self._state = State.FORWARDED
         return UpstreamRequest(head, self._body)
 
@@ -190,6 +209,13 @@ class Exchange:
                 self._deflate = deflate
             self._state = State.UPGRADED
         else:
+            if self._mcp is not None:
+                transform = self._mcp.answered(response)
+                if isinstance(transform, Denial):
+                    return self._deny(transform)
+                if transform is not None:
+                    self.transform = transform
+                    response = replace(response, fields=without(response.fields, _CHANGED_WITH_BODY))
             self._state = State.RESPONSE
         return response
 
@@ -215,6 +241,10 @@ class Exchange:
             binary=evidence.executable if isinstance(evidence, ProcessEvidence) else None,
             protocol=self.protocol,
         )
+        if self._mcp is not None:
+            body = self._mcp.refusal(denial, envelope(denial, scene))
+            if body is not None:
+                return result(body)
         return refusal(denial, scene)
 
     def message_denied(self, method: str, denial: Denial) -> None:

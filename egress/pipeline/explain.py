@@ -16,6 +16,7 @@ from egress.generation.generation import AgentTerms, Generation
 from egress.http.head import interpret_forward
 from egress.http.query import decode_query
 from egress.http.replies import Reply, Scene, refusal
+from egress.l7.mcp_sessions import SessionTable
 from egress.model.address import IpAddress, Origin, Port
 from egress.model.clock import SystemClock
 from egress.model.destination import TlsMode
@@ -160,6 +161,7 @@ def _services(question: Question, world: World) -> Services:
         clock=SystemClock(),
         destinations=world.destinations,
         own_listeners=lambda: world.own_listeners,
+        mcp_sessions=SessionTable(SystemClock()),
         via=None,
     )
 

@@ -7,6 +7,7 @@ from typing import Protocol
 from egress.destination.validate import DestinationSettings, OwnListeners, Plan
 from egress.events.event import Event
 from egress.generation.cell import RuntimeCell
+from egress.l7.mcp_sessions import SessionTable
 from egress.model.address import IpAddress
 from egress.model.clock import Clock
 from egress.model.intent import SocketPair
@@ -47,5 +48,6 @@ class Services:
     clock: Clock
     destinations: DestinationSettings
     own_listeners: Callable[[], OwnListeners]
+    mcp_sessions: SessionTable
     via: bytes | None
     """Product token of the `Via` field, None when it is off."""

@@ -23,7 +23,9 @@ async def read_request_head(
         return None
     seconds, name = rest
     deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
-    while isinstance(found := find_head(client.buffer, limit), NeedMore):
+    scanned = 0
+    while isinstance(found := find_head(client.buffer, limit, scanned), NeedMore):
+        scanned = len(client.buffer)
         left = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
         try:
             if not await client.more(left, name):
@@ -36,8 +38,14 @@ async def read_request_head(
 
 
 async def send_refusal(client: Stream, reply: Reply) -> None:
-    """Write a refusal and close, reading a little of what the client still sends so that it can read the reply."""
+    """Write a refusal and close."""
     client.write(reply.http1())
+    await linger(client)
+
+
+async def linger(client: Stream) -> None:
+    """Close after a reply that the client may still be sending to: closed with bytes unread, the connection is reset
+    and the reply lost (RFC 9112 section 9.6). Reads and drops a little, then closes."""
     client.write_eof()
     drained = len(client.take())
     loop = asyncio.get_running_loop()

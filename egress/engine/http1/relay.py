@@ -4,19 +4,21 @@ import asyncio
 from enum import Enum
 
 from egress.engine.http1.body import BodyReader, BodyWriter
-from egress.engine.origin import OriginLink
+from egress.engine.origin import H1_ALPN, OriginLink
 from egress.engine.stream import DeadlineExceeded, Stream
 from egress.engine.tunnel import Timeouts
 from egress.http.head import interpret_response
 from egress.http.lexer import NeedMore, WireStatus, find_head, lex_response
 from egress.http.serialize import CONTINUE, close_line, interim_bytes, request_bytes, response_bytes
-from egress.model.body import CHUNKED, UNTIL_CLOSE, Framing, FramingKind
+from egress.model.body import CHUNKED, UNTIL_CLOSE, Framing, FramingKind, of_length
 from egress.model.errors import PeerError, Side
 from egress.model.limits import LIMITS
 from egress.model.message import Malformed, RequestHead, ResponseHead
 from egress.model.outcome import ByteCounts, RelayOutcome
 from egress.model.verdict import Denial, DenialCode, Stage
 from egress.pipeline.exchange import Exchange
+from egress.pipeline.revalidate import POLICY_CHANGED
+from egress.pipeline.transform import ReplyTransform
 
 
 def _client_gone() -> PeerError:
@@ -46,7 +48,8 @@ class Relay:
         self._timeouts = timeouts
         self._http10 = exchange.head is not None and exchange.head.http10
         self._origin: Stream | None = None
-        self._upload_failure: Denial | None = None
+        self._failure: Denial | None = None
+        """Why the exchange must end without the origin's answer."""
         self._may_send_body: asyncio.Event | None = None
         self._body: BodyReader | None = None
         self.received = 0
@@ -59,13 +62,28 @@ class Relay:
     def counts(self) -> ByteCounts:
         return ByteCounts(self._body.size if self._body is not None else 0, self.received)
 
+    @property
+    def body_complete(self) -> bool:
+        """True when the whole request body was read."""
+        return self._body is None or self._body.complete
+
+    def stop(self, limit: str) -> None:
+        """End now: with a refusal while the client was told nothing, else by cutting the reply off."""
+        self.limit = limit
+        self._failure = POLICY_CHANGED
+        failure = PeerError(Side.DOWNSTREAM, limit)
+        if self.status is not None:
+            self._client.interrupt(failure)
+        if self._origin is not None:
+            self._origin.interrupt(failure)
+
     async def run(self) -> After | Denial:
         """Relay the exchange; a denial is for the client, nothing was written to it yet."""
         if self._exchange.hold is not None:
             refused = await self._hold(self._exchange.hold)
             if refused is not None:
                 return refused
-        origin = await self._link.acquire()
+        origin = self._link.warm() or await self._link.fresh(H1_ALPN)
         if isinstance(origin, Denial):
             return origin
         request = self._exchange.send()
@@ -81,12 +99,20 @@ class Relay:
         may_retry = origin.received > 0 and self._body.complete
         result = await self._attempt(origin, request.head, held)
         if result is None and may_retry:
-            # The warm connection died before a byte of reply; what was sent is at hand and can be sent once more.
-            fresh = await self._link.fresh(("http/1.1",))
-            result = fresh if isinstance(fresh, Denial) else await self._attempt(fresh, request.head, held)
+            result = await self._retry(request.head, held)
         if result is None:
             return _protocol_error("the origin closed the connection without a reply")
         return result
+
+    async def _retry(self, head: RequestHead, held: bytes) -> After | Denial | None:
+        """The warm connection died before a byte of reply; what was sent is at hand and can be sent once more."""
+        fresh = await self._link.fresh(H1_ALPN)
+        if isinstance(fresh, Denial):
+            return fresh
+        if self._failure is not None:
+            fresh.close()
+            return self._failure
+        return await self._attempt(fresh, head, held)
 
     async def _hold(self, ceiling: int) -> Denial | None:
         """Read the whole body and have it judged, before anything goes upstream."""
@@ -145,6 +171,9 @@ class Relay:
                     return await self._answer(origin, head)
                 finally:
                     upload.cancel()
+        except BaseException:
+            origin.abort()
+            raise
         finally:
             self._client.on_gone = None
 
@@ -179,15 +208,21 @@ class Relay:
 
     async def _wait_for_continue(self, may_send: asyncio.Event) -> None:
         """Give the origin a moment to answer `Expect`; a client that sends anyway is not made to wait."""
+        if self._client.buffer:
+            may_send.set()
+            return
+        self._client.on_data = may_send.set
         try:
             async with asyncio.timeout(LIMITS.expect_wait_seconds):
                 await may_send.wait()
         except TimeoutError:
-            if not self._http10 and not self._client.buffer:
-                self._client.write(CONTINUE)
+            may_send.set()
+            self._client.write(CONTINUE)
+        finally:
+            self._client.on_data = None
 
     def _fail_upload(self, origin: Stream, denial: Denial) -> None:
-        self._upload_failure = denial
+        self._failure = denial
         origin.interrupt(PeerError(Side.DOWNSTREAM, denial.reason))
 
     # response --------------------------------------------------------------------------------------------------
@@ -201,8 +236,8 @@ class Relay:
             return Denial(Stage.UPSTREAM, DenialCode.UPSTREAM_TIMEOUT, "the origin did not answer in time")
         except PeerError as error:
             origin.abort()
-            if self._upload_failure is not None:
-                return self._upload_failure
+            if self._failure is not None:
+                return self._failure
             if error.side is Side.DOWNSTREAM:
                 return self._cut(RelayOutcome.CLIENT_GONE)
             return None if origin.received == seen else _protocol_error("the origin broke off its reply")
@@ -233,7 +268,9 @@ class Relay:
 
     async def _read_status(self, origin: Stream) -> WireStatus | Malformed | None:
         seconds, name = self._timeouts.response_head, "timeouts.response_head"
-        while isinstance(found := find_head(origin.buffer, LIMITS.tunnel_head_bytes), NeedMore):
+        scanned = 0
+        while isinstance(found := find_head(origin.buffer, LIMITS.tunnel_head_bytes, scanned), NeedMore):
+            scanned = len(origin.buffer)
             try:
                 if not await origin.more(seconds, name):
                     return None
@@ -251,21 +288,32 @@ class Relay:
             self._client.write(CONTINUE)
             self._may_send_body.set()
 
-    async def _relay_response(self, origin: Stream, head: RequestHead, response: ResponseHead) -> After:
+    async def _relay_response(self, origin: Stream, head: RequestHead, response: ResponseHead) -> After | Denial:
         assert self._body is not None
         reader = BodyReader(origin, response.framing)
+        transform = self._exchange.transform
+        whole = b""
         framing = _client_framing(response.framing, http10=self._http10)
+        if transform is not None and transform.ceiling is not None:
+            held = await self._hold_reply(origin, reader, transform, transform.ceiling)
+            if not isinstance(held, bytes):
+                return held
+            whole, framing = held, of_length(len(held))
+        elif transform is not None:
+            framing = UNTIL_CLOSE if self._http10 else CHUNKED
         keep = head.keep_alive and not self._http10 and self._body.complete
         self.status = response.status
         wire = response_bytes(response, framing, extra=b"" if keep else close_line())
         try:
-            await self._copy(reader, BodyWriter(framing), wire)
+            await self._copy(reader, BodyWriter(framing), wire + whole)
         except DeadlineExceeded as error:
             origin.abort()
             self.limit = error.limit
             return self._cut(RelayOutcome.CUT)
         except PeerError as error:
             origin.abort()
+            if self._failure is not None:
+                return self._cut(RelayOutcome.CUT)
             gone = error.side is Side.DOWNSTREAM
             return self._cut(RelayOutcome.CLIENT_GONE if gone else RelayOutcome.UPSTREAM_GONE)
         if response.keep_alive and self._body.complete and response.framing.kind is not FramingKind.UNTIL_CLOSE:
@@ -273,6 +321,35 @@ class Relay:
         else:
             origin.close()
         return After.KEEP if keep else After.CLOSE
+
+    async def _hold_reply(
+        self, origin: Stream, reader: BodyReader, transform: ReplyTransform, ceiling: int
+    ) -> bytes | Denial | After:
+        """A whole reply that must be read before anything of it is sent; a denial when it cannot be."""
+        pieces: list[bytes] = []
+        fault: str | None = None
+        try:
+            while piece := await reader.next(self._timeouts.response_idle, "timeouts.response_idle"):
+                if isinstance(piece, Malformed):
+                    fault = piece.reason
+                    break
+                pieces.append(piece)
+                if reader.size > ceiling:
+                    fault = "a reply that must be read is too large"
+                    break
+        except DeadlineExceeded:
+            fault = "the origin stalled in a reply that must be read"
+        except PeerError as error:
+            if error.side is Side.DOWNSTREAM:
+                origin.abort()
+                return self._cut(RelayOutcome.CLIENT_GONE)
+            fault = "the origin broke off its reply"
+        changed = transform.feed(b"".join(pieces)) if fault is None else Malformed(fault)
+        end = transform.finish() if isinstance(changed, bytes) else b""
+        if isinstance(changed, Malformed) or isinstance(end, Malformed):
+            origin.abort()
+            return _protocol_error(changed.reason if isinstance(changed, Malformed) else "the reply ends early")
+        return changed + end
 
     def _cut(self, outcome: RelayOutcome) -> After:
         self.outcome = outcome
@@ -283,7 +360,7 @@ class Relay:
         client = self._client
         idle = (self._timeouts.response_idle, "timeouts.response_idle")
         while True:
-            payload = reader.buffered()
+            payload = self._changed(reader.buffered(), reader)
             if isinstance(payload, Malformed):
                 client.write(wire)
                 raise PeerError(Side.UPSTREAM, payload.reason)
@@ -302,6 +379,17 @@ class Relay:
                 raise _client_gone()
             if not reader.stream.buffer and not await reader.stream.more(*idle):
                 reader.ended()
+
+    def _changed(self, payload: bytes | Malformed, reader: BodyReader) -> bytes | Malformed:
+        """What a streamed reply's payload becomes for the client."""
+        transform = self._exchange.transform
+        if transform is None or transform.ceiling is not None or isinstance(payload, Malformed):
+            return payload
+        changed = transform.feed(payload) if payload else b""
+        if isinstance(changed, Malformed) or not reader.complete:
+            return changed
+        end = transform.finish()
+        return end if isinstance(end, Malformed) else changed + end
 
     def _switch(self, origin: Stream, response: ResponseHead) -> After:
         head = self._exchange.head
