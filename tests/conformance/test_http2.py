@@ -152,11 +152,11 @@ def test_the_canonical_path_goes_upstream(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "authority", ["other.test:{port}", "h2.test", "h2.test:1", "h1.test:{port}", "127.0.0.1:{port}"]
+    "named", ["other.test:{port}", "h2.test", "h2.test:1", "h1.test:{port}", "127.0.0.1:{port}"]
 )
-def test_authority_must_be_the_tunnels(site: Site, authority: str) -> None:
+def test_authority_must_be_the_tunnels(site: Site, named: str) -> None:
     head = site.head()
-    head[2] = (":authority", authority.format(port=site.h2.port))
+    head[2] = (":authority", named.format(port=site.h2.port))
     reply = site.client().ask(head)
     assert (reply.status, reply.error) == (403, "request_authority_mismatch")
     assert site.h2.requests == []
@@ -381,6 +381,9 @@ def test_a_stalled_stream_holds_no_other_back(site: Site) -> None:
 
     site.h2.script = script
     client = site.client()
+    # The connection's window is wide, as clients have it: only the stream's own is to stop the big one.
+    client.h2.increment_flow_control_window(1024 * 1024)
+    client.flush()
     memory = site.proxy.resident()
     big = client.start(site.head("/public/big"))
     client._on = lambda event: None if getattr(event, "stream_id", 0) == big else H2Client._on(client, event)  # type: ignore[method-assign]

@@ -12,6 +12,7 @@ import h2.errors
 import h2.events
 import h2.exceptions
 import h2.settings
+from hyperframe.frame import GoAwayFrame
 
 from tests.support.origins import OriginLoop
 
@@ -151,8 +152,10 @@ class _Connection:
         self._flush()
 
     def go_away(self, last_stream: int) -> None:
-        self._h2.close_connection(last_stream_id=last_stream)
-        self._flush()
+        """GOAWAY after which accepted streams go on; `h2` itself would end the whole connection."""
+        frame = GoAwayFrame(0)
+        frame.last_stream_id = last_stream
+        self._writer.write(self._h2.data_to_send() + frame.serialize())
 
     def _flush(self) -> None:
         if data := self._h2.data_to_send():

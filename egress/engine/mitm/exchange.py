@@ -145,10 +145,10 @@ class ExchangeStream:
         elif head.expect_continue:
             yield self._down(Interim(self.stream_id, None))
 
-    def _acquire(self) -> AcquireOrigin:
+    def _acquire(self, *, fresh: bool = False) -> AcquireOrigin:
         assert self._exchange is not None
         assert self._exchange.head is not None
-        return AcquireOrigin(self.stream_id, needs_h2=_is_grpc(self._exchange.head))
+        return AcquireOrigin(self.stream_id, _is_grpc(self._exchange.head), fresh)
 
     def _hold(self, event: Any) -> Commands:
         """Keep a body that is judged whole; nothing goes upstream before."""
@@ -193,12 +193,14 @@ class ExchangeStream:
         self._attempts += 1
         self._wire = event.wire
         upload = self._upload or []
-        self._expecting = self._request.expect_continue and not upload  # a held body was asked for by us
+        # A body that was held has been asked for by us already.
+        expect = self._request.expect_continue and not self._request.framing.empty and exchange.hold is None
+        self._expecting = expect and not upload
         if self._expecting:
             self._expect_until = self._site.now() + LIMITS.expect_wait_seconds
             self._site.arm(self._expect_until)
         self._touch()
-        yield self._up(SendRequest(self.stream_id, self._request, self._expecting))
+        yield self._up(SendRequest(self.stream_id, self._request, expect))
         for piece in tuple(upload):
             yield self._up(piece)
         self._bound_replay()
@@ -304,26 +306,29 @@ class ExchangeStream:
         yield self._down(event)
 
     def _origin_lost(self, event: OriginLost) -> Commands:
+        if self._response_ended:
+            return
         wire, self._wire = self._wire, None
         if wire is None:
-            return
+            self._attempts += 1  # lost before it could be used
         if self._responding:
             yield self._down(Reset(self.stream_id, event.code or ErrorCodes.INTERNAL_ERROR))
             yield from self._done(RelayOutcome.UPSTREAM_GONE)
         elif self._may_retry(event, wire):
-            yield AcquireOrigin(self.stream_id, needs_h2=wire.layer.multiplexed, fresh=event.silent)
+            yield self._acquire(fresh=event.silent)
         elif event.code is not None:
             yield self._down(Reset(self.stream_id, event.code))
             yield from self._done(RelayOutcome.UPSTREAM_GONE)
         else:
             yield from self._refuse(_protocol_error(event.reason))
 
-    def _may_retry(self, event: OriginLost, wire: Wire) -> bool:
+    def _may_retry(self, event: OriginLost, wire: Wire | None) -> bool:
         """Once, and only what the origin cannot have acted upon: a warm connection that died without a word, or a
         request that an HTTP/2 origin says it did not look at (RFC 9113 section 8.7)."""
         if self._attempts >= ATTEMPTS or self._upload is None:
             return False
-        return event.unprocessed or (event.silent and wire.warm and self._request_ended)
+        warm = wire is not None and wire.warm
+        return event.unprocessed or (event.silent and warm and self._request_ended)
 
     # slow receivers --------------------------------------------------------------------------------------------
 

@@ -138,10 +138,9 @@ class Http1Client(HttpConnection):
             yield from self._broken(response.reason)
         elif response.status < 200 and response.status != 101:
             self._interims += 1
-            if self._interims >= LIMITS.interim_responses:
+            yield ReceiveHttp(Interim(self._stream_id, response))
+            if self._interims >= LIMITS.interim_responses and self._state is State.HEAD:
                 yield from self._broken("the origin sent too many interim replies")
-            else:
-                yield ReceiveHttp(Interim(self._stream_id, response))
         else:
             yield from self._begin_body(response)
 

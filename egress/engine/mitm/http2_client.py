@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import h2.events
+import h2.exceptions
 from h2.errors import ErrorCodes
 from mitmproxy.proxy.events import ConnectionClosed, DataReceived, Start
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
@@ -44,6 +45,8 @@ class Http2Client(Http2Side):
         super().__init__(context, wire, client_side=True)
         self.settled = False
         self.stopping = False
+        self.promised = 0
+        """Streams that were told to come here and have not yet."""
         self._ids: dict[int, int] = {}
         self._interims: dict[int, int] = {}
 
@@ -54,7 +57,7 @@ class Http2Client(Http2Side):
         if self.stopping or self.dead:
             return 0
         allowed = self.h2.remote_settings.max_concurrent_streams if self.settled else EARLY_STREAMS
-        return max(0, min(allowed, MAX_STREAMS) - len(self.live))
+        return max(0, min(allowed, MAX_STREAMS) - len(self.live) - self.promised)
 
     def id_of(self, hub: int) -> int | None:
         return self._ids.get(hub)
@@ -67,12 +70,17 @@ class Http2Client(Http2Side):
 
     def _request(self, event: SendRequest) -> Commands:
         stream_id = self.h2.get_next_available_stream_id()
-        live = self.live[stream_id] = Live(event.stream_id)
-        self._ids[event.stream_id] = stream_id
+        live = Live(event.stream_id)
         live.method = event.head.method
         live.local_ended = event.head.framing.empty
-        self.send_head(stream_id, request_list(event.head, expect=event.expect), ended=live.local_ended)
-        return ()
+        try:
+            fields = request_list(event.head, expect=event.expect)
+            self.h2.send_headers(stream_id, fields, end_stream=live.local_ended)
+        except h2.exceptions.ProtocolError:
+            yield ReceiveHttp(OriginLost(event.stream_id, "the origin takes no more streams", unprocessed=True))
+            return
+        self.live[stream_id] = live
+        self._ids[event.stream_id] = stream_id
 
     def _request_trailers(self, event: RequestTrailers) -> Commands:
         stream_id = self._ids.get(event.stream_id)

@@ -170,8 +170,12 @@ class Http2Server(Http2Side):
 
     def _response(self, event: ResponseHeaders) -> Commands:
         response: Any = event.response
-        if event.stream_id in self.live:
-            self.send_head(event.stream_id, response_list(response))
+        live = self.live.get(event.stream_id)
+        if live is not None:
+            # A reply of trailers alone, as gRPC has it, must end with its head.
+            self.send_head(event.stream_id, response_list(response), ended=event.end_stream)
+            if event.end_stream:
+                self.sent_all(event.stream_id, live)
         return ()
 
     def _response_trailers(self, event: ResponseTrailers) -> Commands:

@@ -7,7 +7,20 @@ from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 from mitmproxy.proxy.layers.http._base import HttpEvent
 
 from egress.engine.mitm.exchange import ExchangeStream
-from egress.engine.mitm.messages import Commands, Drained, LaneContext, OriginReady, Progress, ReleaseOrigin, Site, Wire
+from egress.engine.mitm.messages import (
+    Commands,
+    Drained,
+    LaneContext,
+    OriginLost,
+    OriginReady,
+    OriginSettled,
+    Progress,
+    ReleaseOrigin,
+    Site,
+    Wire,
+)
+
+_VANISHED = "the origin closed the connection without a reply"
 
 
 class LaneLayer(HttpLayer):
@@ -31,12 +44,12 @@ class LaneLayer(HttpLayer):
         return self.event_to_child(layer, Start())
 
     def _handle_event(self, event: Any) -> Commands:
-        if isinstance(event, HttpEvent):
+        if isinstance(event, OriginReady):
+            yield from self._bring(event)
+        elif isinstance(event, HttpEvent):
             stream = self.streams.get(event.stream_id)
             if stream is not None:
                 yield from self.event_to_child(stream, event)
-            elif isinstance(event, OriginReady) and not event.wire.layer.multiplexed:
-                yield ReleaseOrigin(event.wire)  # the stream did not wait for it
         elif isinstance(event, Drained):
             for stream in list(self.streams.values()):
                 yield from self.event_to_child(stream, Progress(stream.stream_id))
@@ -47,3 +60,17 @@ class LaneLayer(HttpLayer):
         else:
             # Start: mitmproxy would choose the client's layer here; ours is in place.
             yield from self.event_to_child(self._site.client.layer, event)
+
+    def _bring(self, event: OriginReady) -> Commands:
+        """Give a stream its connection, or the connection back when the stream did not wait or the connection did not
+        last."""
+        wire = event.wire
+        stream = self.streams.get(event.stream_id)
+        if wire.layer.multiplexed:
+            wire.layer.promised -= 1
+        if stream is None:
+            yield OriginSettled() if wire.layer.multiplexed else ReleaseOrigin(wire)
+        elif wire in self.connections:
+            yield from self.event_to_child(stream, event)
+        else:
+            yield from self.event_to_child(stream, OriginLost(event.stream_id, _VANISHED, unprocessed=True))

@@ -61,6 +61,7 @@ class Origins:
         """Streams that an HTTP/2 connection has room for, in order of arrival."""
         for wire in self.wires:
             while self.waiting and wire.layer.room:
+                wire.layer.promised += 1
                 yield self.waiting.popleft(), wire
 
     def refused(self) -> Iterator[AcquireOrigin]:
