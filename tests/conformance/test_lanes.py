@@ -17,7 +17,7 @@ from tests.support.raw import client_context
 
 LANES: dict[str, dict[str, Any]] = {
     "http1": {},
-    # "mitm": {"engine": {"fast_lane": "off"}},
+    "mitm": {"engine": {"fast_lane": "off"}},
 }
 
 HOSTS = ("origin.test", "rules.test", "loose.test", "exact.test", "l4.test", "audit.test")
