@@ -127,7 +127,7 @@ def allowed(request: h11.Request) -> bool:
     if method == b"POST":
         return path == b"/upload"
     barred = path == b"/public/forbidden" or path == b"/public/admin" or path.startswith(b"/public/admin/")
-    return method in (b"GET", b"HEAD") and path.startswith(b"/public/") and b"/.." not in path and not barred
+    return method in (b"GET", b"HEAD") and path.startswith(b"/public/") and b".." not in path.split(b"/") and not barred
 
 
 @settings(

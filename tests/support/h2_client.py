@@ -24,6 +24,7 @@ class H2Reply:
     body: bytes = b""
     trailers: list[tuple[str, str]] = field(default_factory=list)
     ended: bool = False
+    ended_by_head: bool = False
     reset: int | None = None
 
     def value(self, name: str) -> str | None:
@@ -113,6 +114,7 @@ class H2Client:
         match event:
             case h2.events.ResponseReceived():
                 self.replies[event.stream_id].headers = [(str(k), str(v)) for k, v in event.headers]
+                self.replies[event.stream_id].ended_by_head = event.stream_ended is not None
             case h2.events.InformationalResponseReceived():
                 status = next(int(str(value)) for name, value in event.headers if str(name) == ":status")
                 self.replies[event.stream_id].interim.append(status)

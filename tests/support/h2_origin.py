@@ -29,6 +29,7 @@ class H2Request:
     trailers: Headers = field(default_factory=list)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     reset: int | None = None
+    ended_by_head: bool = False
 
     def value(self, name: bytes) -> bytes | None:
         return next((value for key, value in self.headers if key == name), None)
@@ -104,6 +105,7 @@ class _Connection:
         match event:
             case h2.events.RequestReceived():
                 request = H2Request(event.stream_id, [(bytes(k), bytes(v)) for k, v in event.headers])
+                request.ended_by_head = event.stream_ended is not None
                 self._requests[event.stream_id] = request
                 self._origin.requests.append(request)
                 scripts.create_task(self._script(request))
