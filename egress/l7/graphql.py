@@ -177,7 +177,7 @@ def _url_controls(query: str | None) -> QueryPairs | Malformed:
     found: list[QueryPairs] = []
     for pairs in read:
         if isinstance(pairs, Malformed):
-            return _fault(pairs.reason)
+            return pairs
         found.append(tuple(pair for pair in pairs if pair[0].strip(" \t\r\n\0").casefold() in _CONTROLS))
     if found[0] != found[1] or any(_CONTROLS.get(name.casefold()) != name for name, _ in found[0]):
         return _fault("control parameter that servers read differently")

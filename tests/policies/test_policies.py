@@ -131,7 +131,7 @@ def message_verdict(
 
 
 def wrapped(table: Table, body: str) -> bytes:
-    return (table.wrap % json.dumps(body) if table.wrap else body).encode()
+    return (table.wrap % json.dumps(body) if table.wrap and body else body).encode()
 
 
 def words(verdict: Verdict) -> str:
