@@ -56,6 +56,10 @@ _SLACK = 0.002
 """Timers of the event loop may fire this much early."""
 
 
+def _ignore(_when: float) -> None:
+    """No deadline matters after the end."""
+
+
 class Dispatcher:
     """Use once per tunnel: `await run()`, then look at `ending`."""
 
@@ -317,6 +321,11 @@ class Dispatcher:
             if wire is not self._client:
                 self._drop(DropOrigin(wire, abort=not wire.layer.multiplexed))
         self._detach(self._client)
+        # Layers and dispatcher know each other; without this their buffers would wait for the garbage collector.
+        self._client.layer = None
+        self._site.arm = _ignore
+        self._queue.clear()
+        self._out.clear()
 
     # deadlines -------------------------------------------------------------------------------------------------
 

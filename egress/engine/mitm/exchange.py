@@ -199,12 +199,13 @@ class ExchangeStream:
         if self._expecting:
             self._expect_until = self._site.now() + LIMITS.expect_wait_seconds
             self._site.arm(self._expect_until)
-        self._touch()
         yield self._up(SendRequest(self.stream_id, self._request, expect))
         for piece in tuple(upload):
-            yield self._up(piece)
+            if self._wire is not None:
+                yield self._up(piece)
         self._bound_replay()
         yield from self._settle_up()
+        self._touch()
 
     def _origin_refused(self, event: OriginRefused) -> Commands:
         yield from self._refuse(event.denial)
@@ -224,11 +225,11 @@ class ExchangeStream:
             self._request_ended = True
         if self._upload is not None:
             self._upload.append(event)
-        self._touch()
         if self._wire is not None:
             yield self._up(event)
             self._bound_replay()
             yield from self._settle_up()
+        self._touch()
 
     def _bound_replay(self) -> None:
         if self._upload_bytes > REPLAY_BYTES:
