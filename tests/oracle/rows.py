@@ -9,9 +9,10 @@ from typing import Any
 
 from egress.documents.yaml import Document, read
 from egress.http.head import interpret_forward, interpret_tunnelled
+from egress.l7.inspect import body_ceiling, inspect, undo_coding
 from egress.l7.judge import judge
 from egress.l7.select import select
-from egress.l7.websocket import BINARY, TEXT, judge_message
+from egress.l7.websocket import judge_binary, judge_text
 from egress.model.address import InvalidAddress, Origin, Port, Scheme, parse_host
 from egress.model.ids import FlowId, GenerationNumber
 from egress.model.intent import DEFAULT_AGENT, EgressIntent, Ingress, SocketPair
@@ -21,14 +22,9 @@ from egress.model.verdict import Allow, Audited, Denial, DenialCode, Stage, Verd
 from egress.policy.authorization import Authorization
 from egress.policy.authorize import authorize
 from egress.policy.compile import Compilation, compile_policy
-from egress.policy.compiled import Endpoint, Protocol
+from egress.policy.compiled import Endpoint
 
 ROOT = Path(__file__).parents[3] / "shared" / "oracle"
-ENFORCED = frozenset((Protocol.L4, Protocol.TCP, Protocol.REST, Protocol.WEBSOCKET))
-"""Protocols whose requests are judged. A protocol joins this set when its stage exists."""
-
-MESSAGES = {"ws_text": TEXT, "ws_binary": BINARY}
-
 _SOCKETS = SocketPair(ip_address("10.0.0.9"), Port(40000), ip_address("10.0.0.1"), Port(3128))
 
 
@@ -50,12 +46,6 @@ class Answer:
     entry: str | None
     endpoint: Endpoint | None
     denial: Denial | None
-
-    @property
-    def judged(self) -> bool:
-        """False for a request of a protocol that has no stage yet."""
-        endpoint = self.endpoint
-        return endpoint is None or (endpoint.protocol in ENFORCED and not endpoint.graphql.over_websocket)
 
 
 def rows(family: str) -> list[Row]:
@@ -93,13 +83,33 @@ def answer(row: Row) -> Answer:
     endpoint = select(authorization, head)
     if isinstance(endpoint, Denial):
         return Answer("deny", authorization.entry, None, endpoint)
-    verdict = judge(authorization, endpoint, head)
-    method = MESSAGES.get(query["kind"])
-    if method is not None and not isinstance(verdict, Denial):
-        verdict = judge_message(authorization, endpoint, head, method)
-        if method == BINARY and isinstance(verdict, Audited):
-            verdict = verdict.denial  # decision 34
-    return _answer(verdict, authorization.entry, endpoint)
+    return _answer(_verdict(query, authorization, endpoint, head), authorization.entry, endpoint)
+
+
+def _verdict(query: dict[str, Any], authorization: Authorization, endpoint: Endpoint, head: RequestHead) -> Verdict:
+    """Of the request or, behind a handshake that is let through, of the message."""
+    if query["kind"] == "http":
+        return _request_verdict(query.get("body", "").encode(), authorization, endpoint, head)
+    handshake = judge(authorization, endpoint, head)
+    if isinstance(handshake, Denial):
+        return handshake
+    if query["kind"] == "ws_text":
+        return judge_text(authorization, endpoint, head, query["body"])
+    verdict = judge_binary(authorization, endpoint, head)
+    return verdict.denial if isinstance(verdict, Audited) else verdict  # decision 34
+
+
+def _request_verdict(body: bytes, authorization: Authorization, endpoint: Endpoint, head: RequestHead) -> Verdict:
+    ceiling = body_ceiling(endpoint)
+    if ceiling is None:
+        return judge(authorization, endpoint, head)
+    if len(body) > ceiling:
+        return Denial(Stage.L7, DenialCode.BODY_TOO_LARGE, "")
+    decoded = undo_coding(head, body, ceiling)
+    if isinstance(decoded, Malformed):
+        return _refused(decoded)
+    operation = inspect(endpoint, *decoded)
+    return operation if isinstance(operation, Denial) else judge(authorization, endpoint, decoded[0], operation)
 
 
 def _answer(verdict: Verdict, entry: str, endpoint: Endpoint) -> Answer:

@@ -1,4 +1,4 @@
-"""Every question of the decision oracle that our stages can answer today."""
+"""Every question of the decision oracle, asked of our own stages."""
 
 import pytest
 
@@ -15,9 +15,23 @@ OTHER_WORDING = {
     "connect-029-05": "the pattern is an international name, which matches here in its xn-- form",
     "connect-039-00": "same",
     "routing-058-05": "the handshake is refused, so there is no message to name",
+    "routing-001-00": "a deny rule over method and path fires, and is named",
+    "routing-001-02": "same",
     "rest-053-06": "a deny path that ends in /** covers the bare prefix too",
 }
 """Parity rows whose decision is the same but whose reason is ours."""
+
+UNREADABLE = (
+    DenialCode.INVALID_REQUEST_TARGET,
+    DenialCode.INVALID_JSONRPC_REQUEST,
+    DenialCode.UNSUPPORTED_METHOD,
+)
+
+OURS = {
+    "websocket-012-06": ("deny", "a message with two `type` keys is refused, since parsers differ on which one counts"),
+    "mcp-028-00": ("allow", "decision 32: a notification of `tools/call` is judged like the call that it allows"),
+}
+"""Parity rows whose decision is ours."""
 
 
 def in_order(row: Row) -> str:
@@ -27,11 +41,8 @@ def in_order(row: Row) -> str:
 @pytest.mark.parametrize("row", REQUEST_ROWS, ids=in_order)
 def test_request_row(row: Row) -> None:
     given = answer(row)
-    if not given.judged:
-        assert given.decision == "deny"
-        assert given.denial is not None
-        assert given.denial.code is DenialCode.UNSUPPORTED_L7_PROTOCOL
-        assert given.denial.hard
+    if row.id in OURS:
+        assert given.decision == OURS[row.id][0] != row.expected["decision"]
         return
     assert (given.decision, given.entry) == (row.expected["decision"], row.expected.get("policy"))
     if row.reason is not None and not words_it_itself(row, given):
@@ -40,13 +51,10 @@ def test_request_row(row: Row) -> None:
 
 
 def words_it_itself(row: Row, given: Answer) -> bool:
-    """Odd paths and requests outside every endpoint path are refused before rules are asked, with their own words."""
+    """What cannot be read, or is outside every endpoint path, is refused before rules are asked, with its own words."""
     return row.id in OTHER_WORDING or (
         given.denial is not None
-        and (
-            given.denial.code is DenialCode.INVALID_REQUEST_TARGET
-            or given.denial.reason_code is ReasonCode.NO_ENDPOINT_PATH
-        )
+        and (given.denial.code in UNREADABLE or given.denial.reason_code is ReasonCode.NO_ENDPOINT_PATH)
     )
 
 
@@ -61,9 +69,3 @@ def test_load_row(row: Row) -> None:
 @pytest.mark.parametrize("policy", sorted({row.policy for row in REQUEST_ROWS}))
 def test_policies_of_request_rows_load(policy: str) -> None:
     assert compiled(policy).policy is not None
-
-
-def test_rest_and_connect_rows_are_all_judged() -> None:
-    """A row that is answered `unsupported` must not hide in the families that are complete."""
-    for row in [*rows("connect"), *rows("rest")]:
-        assert answer(row).judged
