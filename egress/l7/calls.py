@@ -9,6 +9,7 @@ from egress.model.verdict import Allow, Denial, ReasonCode, Verdict
 from egress.policy.authorization import Authorization
 from egress.policy.calls import ArgumentMatcher
 from egress.policy.compiled import Endpoint, Protocol, Rule
+from egress.policy.explain import MAX_MISSES, Aspect, Miss
 from egress.policy.wording import printable
 
 TOOL_CALL = "tools/call"
@@ -67,7 +68,7 @@ class CallRules:
         return self.reachable(method, None) and not any(
             number >= len(endpoint.rules) and not endpoint.matchers.calls.arguments(number)
             for endpoint in self._endpoints
-            for number in endpoint.matchers.calls.naming(method)
+            for number in endpoint.matchers.calls.covering(method)
         )
 
 
@@ -96,6 +97,24 @@ def _judge_call(rules: CallRules, entry: str, where: str, call: RpcCall) -> Allo
     return denied(entry, f"{where} not permitted by policy", code=code, operation=operation_name(call))
 
 
+def misses(
+    authorization: Authorization, endpoint: Endpoint, head: RequestHead, messages: RpcMessages
+) -> tuple[Miss, ...]:
+    """Allow rules that come closest to the first call that none allows, those that miss the fewest aspects first."""
+    rules = CallRules(authorization, endpoint, head.path)
+    refused = next((call for call in messages.calls if rules.allowing(call) is None), None)
+    if refused is None:
+        return ()
+    found = [
+        _miss(one, rule, missed)
+        for one in authorization.endpoints
+        if one.protocol is endpoint.protocol
+        for number, rule in enumerate(one.rules)
+        if (missed := tuple(_mismatches(one, number, head, refused)))
+    ]
+    return tuple(sorted(found, key=lambda miss: len(miss.missed))[:MAX_MISSES])
+
+
 def operation_name(call: RpcCall) -> str:
     """Method and tool, as they may stand in a reply or event."""
     name = call.method if call.tool is None else f"{call.method} {call.tool}"
@@ -116,6 +135,29 @@ def _deny_rules(endpoint: Endpoint, method: str, tool: str | None) -> Iterator[_
     for number in calls.match(method, tool):
         if number >= count:
             yield endpoint.deny_rules[number - count], calls.arguments(number)
+
+
+def _mismatches(endpoint: Endpoint, number: int, head: RequestHead, call: RpcCall) -> Iterator[Aspect]:
+    calls = endpoint.matchers.calls
+    if not endpoint.covers_path(head.path):
+        yield Aspect.ENDPOINT_PATH
+    if number not in calls.covering(call.method):
+        yield Aspect.METHOD
+    elif number not in calls.match(call.method, call.tool):
+        yield Aspect.TOOL
+    if not all(matcher.accepts(call.arguments) for matcher in calls.arguments(number)):
+        yield Aspect.ARGUMENTS
+
+
+def _miss(endpoint: Endpoint, rule: Rule, missed: tuple[Aspect, ...]) -> Miss:
+    wanted = f"method {rule.method}"
+    if rule.tool:
+        wanted += f", tool {' or '.join(rule.tool)}"
+    if rule.arguments:
+        wanted += f", arguments {', '.join(name for name, _ in rule.arguments)}"
+    if endpoint.path:
+        wanted += f" below endpoint path {endpoint.path}"
+    return Miss(endpoint.entry, endpoint.index, rule.ref, missed, wanted, rule.ref.location)
 
 
 def _profile_allows(endpoint: Endpoint, method: str) -> bool:

@@ -69,15 +69,15 @@ class CallIndex:
     def match(self, method: str, tool: str | None) -> list[int]:
         """Positions, in order, of the patterns for the method and, where they name tools, for the tool. Arguments are
         not looked at."""
-        found = sorted(self._methods.match(method))
+        found = self.covering(method)
         if not self._naming or self._naming.isdisjoint(found):
             return found
         named = set() if tool is None else {self._owners[number] for number in self._tools.match(tool)}
         return [number for number in found if number not in self._naming or number in named]
 
-    def naming(self, method: str) -> list[int]:
-        """Positions of the patterns for the method that name tools."""
-        return sorted(self._naming.intersection(self._methods.match(method)))
+    def covering(self, method: str) -> list[int]:
+        """Positions of the patterns for the method, whatever tools they name."""
+        return sorted(self._methods.match(method))
 
     def arguments(self, number: int) -> tuple[ArgumentMatcher, ...]:
         return self._patterns[number].arguments

@@ -35,6 +35,8 @@ class Aspect(StrEnum):
     OPERATION_NAME = "operation_name"
     FIELDS = "fields"
     OVER = "over"
+    TOOL = "tool"
+    ARGUMENTS = "arguments"
 
 
 @dataclass(frozen=True, slots=True)
