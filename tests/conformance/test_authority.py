@@ -14,7 +14,7 @@ from cryptography import x509
 
 from tests.support.authorities import OriginAuthority
 from tests.support.origins import Conversation, Origin, OriginLoop
-from tests.support.proxy import EgressProcess, policy_text, rest
+from tests.support.proxy import LANES, EgressProcess, policy_text, rest
 from tests.support.raw import Connection, client_context, dial, eventually, open_tunnel
 
 NAMES = ("a.test", "b.test", "denied.test")
@@ -53,11 +53,13 @@ class Site:
         return open_tunnel(self.proxy.port, f"{name}:{self.port}")
 
 
-@pytest.fixture(scope="module")
-def site(origin_loop: OriginLoop, authority: OriginAuthority) -> Iterator[Site]:
+@pytest.fixture(scope="module", params=LANES)
+def site(request: pytest.FixtureRequest, origin_loop: OriginLoop, authority: OriginAuthority) -> Iterator[Site]:
     edge = Edge(origin_loop, authority)
     policy = policy_text(rest("a.test", edge.origin.port), rest("b.test", edge.origin.port))
-    with EgressProcess(policy, aliases=dict.fromkeys(NAMES, "127.0.0.1"), trust=authority.ca_file) as proxy:
+    with EgressProcess(
+        policy, aliases=dict.fromkeys(NAMES, "127.0.0.1"), trust=authority.ca_file, settings=LANES[request.param]
+    ) as proxy:
         yield Site(proxy, edge)
     edge.origin.stop()
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.conformance.corpus import Case, Place, joined_chunks, load
 from tests.conformance.test_head_oracle import SPLICES
-from tests.conformance.test_lanes import HOSTS, LANES, policy
+from tests.conformance.test_lanes import HOSTS, policy
 from tests.support.authorities import OriginAuthority
 from tests.support.origins import Origin, OriginLoop, say_ok
-from tests.support.proxy import EgressProcess, merged
+from tests.support.proxy import LANES, EgressProcess, merged
 from tests.support.raw import EndOfStream, open_tunnel
 
 HOST = "rules.test"

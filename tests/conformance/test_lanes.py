@@ -12,13 +12,8 @@ import pytest
 from tests.conformance.corpus import ANY, NOTHING, Case, Stage, Trace, joined_chunks, load
 from tests.support.authorities import OriginAuthority
 from tests.support.origins import Origin, OriginLoop
-from tests.support.proxy import EgressProcess
+from tests.support.proxy import LANES, EgressProcess
 from tests.support.raw import client_context
-
-LANES: dict[str, dict[str, Any]] = {
-    "http1": {},
-    "mitm": {"engine": {"fast_lane": "off"}},
-}
 
 HOSTS = ("origin.test", "rules.test", "loose.test", "exact.test", "l4.test", "audit.test")
 

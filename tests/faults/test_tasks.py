@@ -10,7 +10,7 @@ from egress.engine.tunnel import Tunnel
 from tests.support.authorities import OriginAuthority
 from tests.support.inside import InsideProxy
 from tests.support.origins import Conversation, Origin, OriginLoop, RawOrigin, echo, say_ok
-from tests.support.proxy import opaque, policy_text, rest
+from tests.support.proxy import LANES, opaque, policy_text, rest
 from tests.support.raw import Connection, client_context, dial, eventually, open_tunnel, start_tls
 
 CROWD = 25
@@ -33,8 +33,8 @@ class Site:
         client.send(f"GET {path} HTTP/1.1\r\nHost: origin.test:{self.origin.port}\r\n\r\n".encode())
 
 
-@pytest.fixture(scope="module")
-def site(origin_loop: OriginLoop, authority: OriginAuthority) -> Iterator[Site]:
+@pytest.fixture(scope="module", params=LANES)
+def site(request: pytest.FixtureRequest, origin_loop: OriginLoop, authority: OriginAuthority) -> Iterator[Site]:
     origin = Origin(origin_loop, authority.server_context("origin.test"))
     raw = RawOrigin(origin_loop)
     raw.script = echo
@@ -42,7 +42,7 @@ def site(origin_loop: OriginLoop, authority: OriginAuthority) -> Iterator[Site]:
         rest("origin.test", origin.port, ("GET", "/**"), ("POST", "/**")), opaque("raw.test", raw.port)
     )
     aliases = dict.fromkeys(("origin.test", "raw.test"), "127.0.0.1")
-    settings = {"timeouts": {"head": "10s"}}
+    settings = LANES[request.param] | {"timeouts": {"head": "10s"}}
     with InsideProxy(policy, aliases=aliases, trust=authority.ca_file, settings=settings) as proxy:
         yield Site(proxy, origin, raw)
     origin.stop()

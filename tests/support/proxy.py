@@ -23,6 +23,9 @@ COMMAND = str(Path(sys.executable).with_name("egress"))
 
 START_SECONDS = 20.0
 
+LANES: dict[str, dict[str, Any]] = {"http1": {}, "mitm": {"engine": {"fast_lane": "off"}}}
+"""Settings that send all HTTP through one lane."""
+
 
 @dataclass
 class Endpoint:
