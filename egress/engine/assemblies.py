@@ -3,27 +3,40 @@
 import asyncio
 
 RUNNING, WAITING = 32, 64
+IDLE_SECONDS, TOTAL_SECONDS = 30.0, 120.0
 
 
 class Assemblies:
-    """Text messages that are being put together, over all WebSockets of the process."""
+    """Text messages that are being put together, over all WebSockets of the process. `idle` and `total` are the seconds
+    that one may be silent and may take, its wait for a slot included."""
 
-    def __init__(self, running: int = RUNNING, waiting: int = WAITING) -> None:
+    def __init__(
+        self,
+        running: int = RUNNING,
+        waiting: int = WAITING,
+        idle: float = IDLE_SECONDS,
+        total: float = TOTAL_SECONDS,
+    ) -> None:
         self._slots = asyncio.Semaphore(running)
         self._room = waiting
+        self.idle = idle
+        self.total = total
 
-    async def enter(self) -> bool:
-        """Take a slot, waiting for one if need be; False when too many wait already."""
-        if self._slots.locked():
-            if self._room <= 0:
-                return False
-            self._room -= 1
-            try:
-                await self._slots.acquire()
-            finally:
-                self._room += 1
-        else:
+    async def enter(self, seconds: float) -> bool:
+        """Take a slot, waiting up to `seconds` for one; False when there is none in time or too many wait already."""
+        if not self._slots.locked():
             await self._slots.acquire()
+            return True
+        if self._room <= 0:
+            return False
+        self._room -= 1
+        try:
+            async with asyncio.timeout(seconds):
+                await self._slots.acquire()
+        except TimeoutError:
+            return False
+        finally:
+            self._room += 1
         return True
 
     def leave(self) -> None:

@@ -70,6 +70,8 @@ def interpret_response(wire: WireStatus, method: str) -> ResponseHead | Malforme
     """Meaning of an origin's response head to a `method` request (RFC 9112 section 6.3)."""
     sorted_fields = _sort(wire.lines)
     special = sorted_fields.special
+    if wire.status == 101 and not _to_websocket(special):
+        return Malformed("101 without the fields of a WebSocket", DenialCode.UPSTREAM_PROTOCOL_ERROR)
     framing = response_framing(
         method, wire.status, special.get(b"content-length", ()), special.get(b"transfer-encoding", ())
     )
@@ -85,6 +87,12 @@ def interpret_response(wire: WireStatus, method: str) -> ResponseHead | Malforme
         fields = [*fields, (b"Content-Length", special[b"content-length"][0])]
     keep_alive = wire.version == b"HTTP/1.1" and b"close" not in options
     return ResponseHead(wire.status, wire.reason, tuple(fields), framing, keep_alive)
+
+
+def _to_websocket(special: dict[bytes, list[bytes]]) -> bool:
+    """RFC 6455 section 4.1: what a 101 must say; we ask for no other protocol."""
+    options = [member for value in special.get(b"connection", ()) for member in list_members(value)]
+    return b"upgrade" in options and [value.lower() for value in special.get(b"upgrade", ())] == [b"websocket"]
 
 
 def _sort(lines: tuple[FieldLine, ...]) -> _Sorted:

@@ -247,9 +247,10 @@ class Exchange:
                 return result(body)
         return refusal(denial, scene)
 
-    def message_denied(self, method: str, denial: Denial) -> None:
-        """Tell a refused WebSocket message; the exchange itself was told at its 101."""
-        self._tell(method, denial, RelayOutcome.DENIED, None, ByteCounts())
+    def tell_message(self, method: str, verdict: Audited | Denial) -> None:
+        """Tell a refused or audited WebSocket message; the exchange itself was told at its 101."""
+        outcome = RelayOutcome.DENIED if isinstance(verdict, Denial) else RelayOutcome.COMPLETE
+        self._tell(method, verdict, outcome, None, ByteCounts())
 
     def finish(self, outcome: RelayOutcome, status: int | None, counts: ByteCounts) -> None:
         """End the exchange and tell; only the first call counts."""

@@ -10,8 +10,9 @@ from egress.pipeline.revalidate import revalidate
 from egress.policy.compiled import Endpoint
 from egress.websocket.handshake import Deflate
 
-RULE, BINARY_REFUSED, POLICY_CHANGE, INTERNAL, CAPACITY = 1008, 1003, 1012, 1011, 1013
-"""Close codes of denial-codes.md section 3."""
+RULE, BINARY_REFUSED, POLICY_CHANGE, CAPACITY = 1008, 1003, 1012, 1013
+INTERNAL, GOING_AWAY = 1011, 1001
+"""Close codes of denial-codes.md section 3; 1001 when the proxy stops or a WebSocket was silent too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,15 @@ class Session:
         self._head = head
         self.deflate = deflate
 
-    def text(self, data: str) -> Refusal | None:
+    def text(self, data: str) -> Refusal | Audited | None:
         """One whole text message."""
         stale = self.stale()
         if stale is not None:
             return stale
         verdict = websocket.judge_text(self._connection.authorization, self._endpoint, self._head, data)
-        return Refusal(verdict, RULE, websocket.TEXT) if isinstance(verdict, Denial) else None
+        if isinstance(verdict, Denial):
+            return Refusal(verdict, RULE, websocket.TEXT)
+        return verdict if isinstance(verdict, Audited) else None
 
     def binary(self) -> Refusal | None:
         """The beginning of a binary message; its content is not looked at, so audit does not soften the verdict

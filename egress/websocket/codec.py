@@ -4,33 +4,23 @@ The client's text is given whole, since it is judged; everything else is given i
 waits: deadlines belong to whoever feeds it. http-surface.md 12.3.
 """
 
-# ruff: noqa: ARG002 - the methods of wsproto's Extension take what they take
-
-import zlib
+import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
-from typing import cast
 
-from wsproto.extensions import Extension
-from wsproto.frame_protocol import CloseReason, Frame, FrameDecoder, FrameProtocol, Opcode, ParseFailed, RsvBits
+from wsproto.frame_protocol import Frame, FrameDecoder, FrameProtocol, Opcode, ParseFailed
 
-from egress.model.limits import KIB, MIB
 from egress.websocket.handshake import Deflate
+from egress.websocket.rules import Bounds, FrameRules, Side
 
-SLICE = 16 * KIB
-FRAGMENTS = 4096
-TEXT_BYTES = 4 * MIB
-BINARY_FRAME_BYTES = 16 * MIB
-RATIO = 100
-RATIO_FREE = MIB
-
-
-class Side(Enum):
-    """Which end of the WebSocket sent what a codec reads."""
-
-    CLIENT = "client"
-    ORIGIN = "origin"
+BOUNDS = Bounds()
+PROTOCOL, BAD_DATA, TOO_BIG = 1002, 1007, 1009
+_WHY = {
+    PROTOCOL: "a frame breaks the protocol or its bounds",
+    BAD_DATA: "the message is not valid text or not validly compressed",
+    TOO_BIG: "the message is too large",
+}
+_decoder = codecs.getincrementaldecoder("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,196 +69,125 @@ type Event = Text | Piece | Ping | Pong | Close | Violation
 
 
 class Codec:
-    """Reads what `side` sends, writes what is sent on to the other side."""
+    """Reads what `side` sends, writes what is sent on to the other side. Nothing can be written behind a Close."""
 
-    __slots__ = ("_broken", "_first", "_fragments", "_frame_bytes", "_parts", "_reader", "_size", "_whole", "_writer")
+    __slots__ = (
+        "_bounds", "_broken", "_checker", "_closed", "_data", "_first", "_from_client", "_reader", "_text", "_writer",
+        "ended",
+    )  # fmt: skip
 
-    def __init__(self, side: Side, deflate: Deflate | None) -> None:
-        reads_client = side is Side.CLIENT
-        self._reader = FrameProtocol(client=not reads_client, extensions=_extensions(deflate, side))
-        self._writer = FrameProtocol(client=reads_client, extensions=_extensions(deflate, side))
-        self._whole = reads_client
-        self._parts: list[str] = []
-        self._size = 0
-        self._fragments = 0
-        self._frame_bytes = 0
+    def __init__(self, side: Side, deflate: Deflate | None, bounds: Bounds = BOUNDS) -> None:
+        from_client = side is Side.CLIENT
+        rules = FrameRules(deflate, side, bounds)
+        self._reader = FrameDecoder(client=not from_client, extensions=[rules])
+        self._writer = FrameProtocol(client=from_client, extensions=[rules] if deflate is not None else [])
+        self._from_client = from_client
+        self._bounds = bounds
+        self._data = bytearray()
+        self._text = False
+        self._checker = _decoder()
         self._first = True
         self._broken = False
+        self._closed = False
+        self.ended = False
+        """True once the peer's Close was read."""
 
     @property
-    def assembling(self) -> bool:
-        """True between the first and the last frame of a message."""
-        return not self._first
+    def holding(self) -> bool:
+        """True while part of a text is kept until its last frame."""
+        return self._from_client and self._text and not self._first
 
-    def feed(self, data: bytes) -> Iterator[Event]:
-        """Events completed by `data`. Ends after a `Close` or a `Violation`."""
-        for start in range(0, len(data), SLICE):
-            if self._broken:
-                return
-            self._reader.receive_bytes(data[start : start + SLICE])
-            try:
-                for frame in self._reader.received_frames():
-                    event = self._event(frame)
-                    if event is None:
-                        continue
-                    self._broken = isinstance(event, Close | Violation)
+    def feed(self, data: bytes | memoryview) -> Iterator[Event]:
+        """Events completed by `data`. Each is to be sent on before the next is asked for.
+
+        What follows a Close or a Violation is dropped (RFC 6455 section 1.4).
+        """
+        if self.ended or self._broken:
+            return
+        self._reader.receive_bytes(data)  # type: ignore[arg-type]  # any buffer will do
+        try:
+            while not self.ended and (frame := self._reader.process_buffer()) is not None:
+                event = self._event(frame)
+                if event is not None:
                     yield event
-                    if self._broken:
-                        return
-            except ParseFailed as failure:
-                self._broken = True
-                yield Violation(int(failure.code), "the frame is malformed")
+        except ParseFailed as failure:
+            self._broken = True
+            yield _violation(int(failure.code))
+        except UnicodeDecodeError:
+            self._broken = True
+            yield _violation(BAD_DATA)
 
     def _event(self, frame: Frame) -> Event | None:
+        payload: bytes = frame.payload  # type: ignore[assignment]  # text and close are decoded here, not by wsproto
         match frame.opcode:
             case Opcode.PING:
-                return Ping(bytes(frame.payload))  # type: ignore[arg-type]
+                return Ping(payload)
             case Opcode.PONG:
-                return Pong(bytes(frame.payload))  # type: ignore[arg-type]
+                return Pong(payload)
             case Opcode.CLOSE:
-                code, reason = cast(tuple[int, str], frame.payload)
-                return Close(None if code == CloseReason.NO_STATUS_RCVD else int(code), str(reason))
-            case _:
-                return self._data(frame)
+                close = _read_close(payload)
+                self.ended = True
+                return close
+            case Opcode.CONTINUATION:
+                pass
+            case opcode:
+                self._text = opcode is Opcode.TEXT
+                self._first = True
+        last = frame.frame_finished and frame.message_finished
+        return self._whole(payload, last) if self._text and self._from_client else self._piece(payload, last)
 
-    def _data(self, frame: Frame) -> Event | None:
-        payload: str | bytes = frame.payload if isinstance(frame.payload, str) else bytes(frame.payload)  # type: ignore[arg-type]
-        violation = self._bounds(frame, payload)
-        if violation is not None:
-            return violation
-        first, self._first = self._first, frame.message_finished
-        if not (self._whole and isinstance(payload, str)):
-            if not payload and not first and not frame.message_finished:
-                return None
-            return Piece(payload, first, frame.message_finished)
-        self._parts.append(payload)
-        if not frame.message_finished:
+    def _whole(self, payload: bytes, last: bool) -> Text | None:
+        first, self._first = self._first, last
+        if first and last:
+            return Text(payload.decode())
+        self._checker.decode(payload, final=last)  # fails with the first bad byte, however long the message is
+        self._data += payload
+        if not last:
             return None
-        text = self._parts[0] if len(self._parts) == 1 else "".join(self._parts)
-        self._parts = []
-        return Text(text)
+        data, self._data = self._data, bytearray()
+        return Text(data.decode())
 
-    def _bounds(self, frame: Frame, payload: str | bytes) -> Violation | None:
-        self._size += len(payload)
-        self._frame_bytes += len(payload)
-        if frame.frame_finished:
-            self._frame_bytes = 0
-            self._fragments += 1
-        too_many = self._fragments > FRAGMENTS
-        # Characters are at most as many as bytes; a text of four-byte characters is caught by its encoded size.
-        too_large = self._whole and isinstance(payload, str) and self._size > TEXT_BYTES
-        if frame.message_finished:
-            self._size = self._fragments = 0
-        if too_many:
-            return Violation(1002, "the message has too many fragments")
-        if too_large:
-            return Violation(1009, "the message is too large")
-        if self._frame_bytes > BINARY_FRAME_BYTES:
-            return Violation(1002, "the frame is too large")
-        return None
+    def _piece(self, payload: bytes, last: bool) -> Piece | None:
+        """Small parts are gathered: a frame that arrives in a thousand segments must not go on as a thousand
+        fragments, which receivers count."""
+        if not last and len(self._data) + len(payload) < self._bounds.piece:
+            self._data += payload
+            return None
+        if self._data:
+            payload, self._data = bytes(self._data + payload), bytearray()
+        first, self._first = self._first, last
+        return Piece(self._checker.decode(payload, final=last) if self._text else payload, first, last)
 
     # what is sent on ---------------------------------------------------------------------------------------------
 
     def data(self, data: str | bytes, *, last: bool = True) -> bytes:
-        return bytes(self._writer.send_data(data, fin=last))
+        return b"" if self._closed else bytes(self._writer.send_data(data, fin=last))
 
     def ping(self, payload: bytes) -> bytes:
-        return bytes(self._writer.ping(payload))
+        return b"" if self._closed else bytes(self._writer.ping(payload))
 
     def pong(self, payload: bytes) -> bytes:
-        return bytes(self._writer.pong(payload))
+        return b"" if self._closed else bytes(self._writer.pong(payload))
 
     def close(self, code: int | None, reason: str = "") -> bytes:
+        if self._closed:
+            return b""
+        self._closed = True
         return bytes(self._writer.close(code, reason or None) if code is not None else self._writer.close())
 
 
-def _extensions(deflate: Deflate | None, side: Side) -> list[Extension]:
-    return [] if deflate is None else [_BoundedDeflate(deflate, side)]
+def _violation(code: int) -> Violation:
+    return Violation(code, _WHY.get(code, _WHY[PROTOCOL]))
 
 
-class _BoundedDeflate(Extension):
-    """permessage-deflate of one direction: inflates what `side` sent, deflates what goes on in its name.
-
-    wsproto's own forgets that a message is compressed when a control frame comes between its fragments, and inflates
-    without a bound.
-    """
-
-    name = "permessage-deflate"
-
-    def __init__(self, terms: Deflate, side: Side) -> None:
-        client = side is Side.CLIENT
-        self._takeover = terms.client_takeover if client else terms.server_takeover
-        self._bits = terms.client_bits if client else terms.server_bits
-        self._inflater: zlib._Decompress | None = None
-        self._deflater: zlib._Compress | None = None
-        self._message_compressed: bool | None = None
-        self._this_frame = False
-        self._taken = 0
-        self._given = 0
-
-    def enabled(self) -> bool:
-        return True
-
-    def offer(self) -> bool | str:
-        return True
-
-    def accept(self, offer: str) -> bool | str | None:
-        return offer
-
-    def finalize(self, offer: str) -> None:
-        return None
-
-    def frame_inbound_header(
-        self, proto: FrameDecoder | FrameProtocol, opcode: Opcode, rsv: RsvBits, payload_length: int
-    ) -> CloseReason | RsvBits:
-        if rsv.rsv1 and (opcode.iscontrol() or opcode is Opcode.CONTINUATION):
-            return CloseReason.PROTOCOL_ERROR
-        if not opcode.iscontrol() and opcode is not Opcode.CONTINUATION:
-            self._message_compressed = rsv.rsv1
-            self._taken = self._given = 0
-        self._this_frame = not opcode.iscontrol() and bool(self._message_compressed)
-        return RsvBits(True, False, False)
-
-    def frame_inbound_payload_data(self, proto: FrameDecoder | FrameProtocol, data: bytes) -> bytes | CloseReason:
-        return self._inflate(data) if self._this_frame else data
-
-    def frame_inbound_complete(self, proto: FrameDecoder | FrameProtocol, fin: bool) -> bytes | CloseReason | None:
-        if not fin or not self._this_frame:
-            return None
-        tail = self._inflate(b"\x00\x00\xff\xff")
-        if not self._takeover:
-            self._inflater = None
-        return tail
-
-    def _inflate(self, data: bytes) -> bytes | CloseReason:
-        if self._inflater is None:
-            self._inflater = zlib.decompressobj(-15)
-        self._taken += len(data)
-        allowed = RATIO_FREE + RATIO * self._taken - self._given
-        try:
-            inflated = self._inflater.decompress(data, max(1, allowed))
-        except zlib.error:
-            return CloseReason.INVALID_FRAME_PAYLOAD_DATA
-        self._given += len(inflated)
-        if self._inflater.unconsumed_tail:
-            return CloseReason.MESSAGE_TOO_BIG
-        if self._inflater.eof:
-            self._inflater = None
-        return inflated
-
-    def frame_outbound(
-        self, proto: FrameDecoder | FrameProtocol, opcode: Opcode, rsv: RsvBits, data: bytes, fin: bool
-    ) -> tuple[RsvBits, bytes]:
-        if opcode.iscontrol():
-            return rsv, data
-        if opcode is not Opcode.CONTINUATION:
-            rsv = RsvBits(True, rsv.rsv2, rsv.rsv3)
-        if self._deflater is None:
-            self._deflater = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, -self._bits)
-        out = self._deflater.compress(data)
-        if fin:
-            out += self._deflater.flush(zlib.Z_SYNC_FLUSH)
-            out = out[:-4]
-            if not self._takeover:
-                self._deflater = None
-        return rsv, out
+def _read_close(payload: bytes) -> Close:
+    """RFC 6455 section 7.4; 1004 to 1006 and 1015 may not be sent, 1016 to 2999 mean nothing yet."""
+    if not payload:
+        return Close(None, "")
+    code = int.from_bytes(payload[:2])
+    if len(payload) == 1 or not (1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999):
+        raise ParseFailed("close code")
+    try:
+        return Close(code, payload[2:].decode())
+    except UnicodeDecodeError:
+        raise ParseFailed("close reason") from None
