@@ -3,12 +3,14 @@
 Refuses what it cannot state unambiguously; repairs nothing. http-surface.md sections 2, 4, 7 and 10.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 from egress.http.authority import MISMATCH, agrees, read_host_field
 from egress.http.fields import HOP_BY_HOP, UNLISTABLE, is_token, list_members
 from egress.http.framing import request_framing, response_framing
-from egress.http.lexer import WireStatus
+from egress.http.lexer import REMEMBERED_HEADS, WireStatus
 from egress.http.target import Target, read_target
 from egress.http.upgrade import Upgrade, requested_upgrade
 from egress.model.address import DEFAULT_PORTS, Origin, Scheme
@@ -21,12 +23,12 @@ _SPECIAL = HOP_BY_HOP | {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Sorted:
     """Fields of one head: end-to-end ones in order, and the values of those that steer the message."""
 
-    fields: list[FieldLine] = field(default_factory=list)
-    special: dict[bytes, list[bytes]] = field(default_factory=dict)
+    fields: Sequence[FieldLine]
+    special: Mapping[bytes, list[bytes]]
 
 
 def interpret_tunnelled(wire: WireHead, origin: Origin) -> RequestHead | Malformed:
@@ -89,23 +91,24 @@ def interpret_response(wire: WireStatus, method: str) -> ResponseHead | Malforme
     return ResponseHead(wire.status, wire.reason, tuple(fields), framing, keep_alive)
 
 
-def _to_websocket(special: dict[bytes, list[bytes]]) -> bool:
+def _to_websocket(special: Mapping[bytes, list[bytes]]) -> bool:
     """RFC 6455 section 4.1: what a 101 must say; we ask for no other protocol."""
     options = [member for value in special.get(b"connection", ()) for member in list_members(value)]
     return b"upgrade" in options and [value.lower() for value in special.get(b"upgrade", ())] == [b"websocket"]
 
 
+@lru_cache(maxsize=REMEMBERED_HEADS)
 def _sort(lines: tuple[FieldLine, ...]) -> _Sorted:
-    found = _Sorted()
-    keep = found.fields.append
-    special = found.special
+    """Sorted once per distinct list: a client repeats its fields on most requests, an origin on most replies."""
+    fields: list[FieldLine] = []
+    special: dict[bytes, list[bytes]] = {}
     for line in lines:
         name = line[0].lower()
         if name in _SPECIAL:
             special.setdefault(name, []).append(line[1])
         else:
-            keep(line)
-    return found
+            fields.append(line)
+    return _Sorted(tuple(fields), special)
 
 
 def _authority_fault(wire: WireHead, target: Target, hosts: list[bytes], origin: Origin) -> Malformed | None:
@@ -121,7 +124,7 @@ def _authority_fault(wire: WireHead, target: Target, hosts: list[bytes], origin:
     return None if agrees(host, origin) else MISMATCH
 
 
-def _connection_options(special: dict[bytes, list[bytes]]) -> list[bytes] | Malformed:
+def _connection_options(special: Mapping[bytes, list[bytes]]) -> list[bytes] | Malformed:
     options = [member for value in special.get(b"connection", ()) for member in list_members(value)]
     for option in options:
         if not is_token(option):

@@ -6,10 +6,14 @@ request line (RFC 9112 sections 2 to 5). It finds tokens and gives them no meani
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from egress.http.fields import TOKEN, VALUE, is_field_block, split_lines
 from egress.model.message import FieldLine, Malformed, WireHead
 from egress.model.verdict import DenialCode
+
+REMEMBERED_HEADS = 256
+"""Field blocks whose reading is remembered; each is at most a head long."""
 
 END_OF_HEAD = b"\r\n\r\n"
 
@@ -57,13 +61,13 @@ def lex_request(head: bytes) -> WireHead | Malformed:
     line = _REQUEST_LINE.match(head)
     if line is None:
         return Malformed("request line is not METHOD SP target SP HTTP/1.x")
-    block = head[line.end() : -2]
-    if not is_field_block(block):
-        return Malformed(_field_fault(block))
+    lines = _lines(head[line.end() : -2])
+    if isinstance(lines, str):
+        return Malformed(lines)
     if not head.isascii() and not _is_utf8(head):
         return Malformed("head is not UTF-8")
     method, target, version = line.groups()
-    return WireHead(method, target, version, split_lines(block))
+    return WireHead(method, target, version, lines)
 
 
 def lex_response(head: bytes) -> WireStatus | Malformed:
@@ -71,11 +75,17 @@ def lex_response(head: bytes) -> WireStatus | Malformed:
     line = _STATUS_LINE.match(head)
     if line is None:
         return Malformed("status line is malformed", DenialCode.UPSTREAM_PROTOCOL_ERROR)
-    block = head[line.end() : -2]
-    if not is_field_block(block):
-        return Malformed(_field_fault(block), DenialCode.UPSTREAM_PROTOCOL_ERROR)
+    lines = _lines(head[line.end() : -2])
+    if isinstance(lines, str):
+        return Malformed(lines, DenialCode.UPSTREAM_PROTOCOL_ERROR)
     version, status, reason = line.groups()
-    return WireStatus(version, int(status), reason or b"", split_lines(block))
+    return WireStatus(version, int(status), reason or b"", lines)
+
+
+@lru_cache(maxsize=REMEMBERED_HEADS)
+def _lines(block: bytes) -> tuple[FieldLine, ...] | str:
+    """The field lines of a block, or which rule it breaks. A pure function of bytes that peers repeat."""
+    return split_lines(block) if is_field_block(block) else _field_fault(block)
 
 
 def _is_utf8(head: bytes) -> bool:
