@@ -96,10 +96,25 @@ def start(
     return EgressProcess(text, aliases=aliases, trust=authority.ca_file, settings=settings)
 
 
-@pytest.fixture
-def site(origins: tuple[Origin, RawOrigin], authority: OriginAuthority) -> Iterator[Site]:
+@pytest.fixture(scope="module")
+def running(origins: tuple[Origin, RawOrigin], authority: OriginAuthority) -> Iterator[Site]:
     with start(origins, authority) as proxy:
         yield Site(proxy, *origins).begin()
+
+
+@pytest.fixture
+def site(running: Site) -> Iterator[Site]:
+    """The shared proxy, with its first documents in force before and after."""
+    running.origin.script = say_ok
+    settings = running.proxy.config_file.read_text()
+    yield running
+    running.proxy.config_file.write_text(settings)
+    if running.proxy.policy_file.is_dir():
+        running.proxy.policy_file.rmdir()
+    running.write(running.policy("/a"))
+    running.origin.script = say_ok
+    assert eventually(lambda: (running.status("/a"), running.status("/b"), running.status("/c")) == (200, 403, 403), 8)
+    time.sleep(0.2)  # the last event is written a moment after what it tells of
 
 
 def truncated(site: Site) -> None:
@@ -172,7 +187,7 @@ def test_a_rejected_reload_changes_nothing_and_is_told(site: Site, damage: Calla
     assert (site.status("/a"), site.status("/b")) == (403, 200)
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.03, 0.06, 0.1, 0.15])
+@pytest.mark.parametrize("delay", [0.0, 0.1])
 def test_a_change_right_after_the_start_is_seen(
     origins: tuple[Origin, RawOrigin], authority: OriginAuthority, delay: float
 ) -> None:
