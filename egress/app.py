@@ -45,7 +45,7 @@ from egress.generation.cell import RuntimeCell
 from egress.generation.generation import Generation
 from egress.generation.prepare import Candidate
 from egress.generation.reload import Reloader, Watched
-from egress.identity.agents import AgentTable, AuthFailures
+from egress.identity.agents import AuthFailures
 from egress.identity.resolver import AnchorSource, IdentitySettings, ProcessIdentity, pid_file_anchor
 from egress.identity.trust import TofuMode
 from egress.l7.mcp_sessions import SessionTable
@@ -56,7 +56,6 @@ from egress.model.message import RequestHead
 from egress.pipeline.ports import Services
 from egress.tls.ca import LocalAuthority, TrustFiles, open_authority, publish
 from egress.tls.cache import ContextCache
-from egress.tls.profile import TlsProfile
 from egress.upstream.dial import Dialer, DialTimes
 from egress.upstream.pool import Pool, PoolLimits
 
@@ -142,7 +141,7 @@ class Proxy:
         own = [_bound(sock) for sock in (*sockets, *([metrics_socket] if metrics_socket else []))]
         authority, trust = _authority(settings)
         lasting = self._lasting(clock, events, authority, own)
-        self._door = _door(settings, self._candidate.agents, lasting)
+        self._door = _door(self._candidate, lasting)
         try:
             await self._serve(lasting, sinks, sockets, metrics_socket, trust, ready)
         finally:
@@ -239,7 +238,7 @@ class Proxy:
         lasting.pool.limits = _pool_limits(settings)
         lasting.identity.trust.mode = TofuMode(settings.identity.tofu)
         lasting.identity.trust.pin(_pins(candidate.generation))
-        self._door = _door(settings, candidate.agents, lasting)
+        self._door = _door(candidate, lasting)
         lasting.cell.install(candidate.generation)
         self._candidate = candidate
         self._tell_loaded(lasting, "loaded", candidate.generation)
@@ -258,9 +257,9 @@ class Proxy:
         )
 
 
-def _door(settings: Settings, agents: AgentTable, lasting: _Lasting) -> Door:
+def _door(candidate: Candidate, lasting: _Lasting) -> Door:
     """Everything a new connection reads, derived from settings."""
-    profile = TlsProfile(settings.tls.upstream_ca_file)
+    settings, profile = candidate.settings, candidate.profile
     contexts = None
     if lasting.authority is not None:
         contexts = ContextCache(lasting.authority, settings.limits.leaf_cache, profile, lasting.clock)
@@ -285,7 +284,7 @@ def _door(settings: Settings, agents: AgentTable, lasting: _Lasting) -> Door:
         admission=lasting.admission,
         drain=lasting.drain,
         assemblies=lasting.assemblies,
-        callers=Callers(agents, lasting.identity, _client_addresses(settings, lasting), lasting.failures),
+        callers=Callers(candidate.agents, lasting.identity, _client_addresses(settings, lasting), lasting.failures),
         recheck=settings.identity.recheck,
     )
 

@@ -156,6 +156,6 @@ class OriginLink:
         authorization = self._connection.authorization
         key = PoolKey(
             authorization.intent.agent, authorization.entry, authorization.endpoints,
-            replace(self.pinned.origin, scheme=scheme), self.pinned.addresses,
+            replace(self.pinned.origin, scheme=scheme), self.pinned.addresses, self._upstream.profile,
         )  # fmt: skip
         return self._upstream.pool.slot(key)

@@ -13,16 +13,20 @@ from egress.config.settings import Settings
 from egress.documents.diagnostic import Diagnostic, error, has_errors
 from egress.documents.location import Location
 from egress.documents.yaml import Document, read
+from egress.generation.files import files_of, fingerprint, policy_files, secret_files
 from egress.generation.generation import AgentTerms, Generation
 from egress.identity.agents import AgentSpec, AgentTable, read_password
 from egress.identity.links import LinkLoop, resolve_in_root
+from egress.model.errors import DependencyError
 from egress.model.ids import GenerationNumber
 from egress.model.intent import DEFAULT_AGENT, AgentName
 from egress.model.process import IdentityMode
 from egress.policy.compile import compile_policy
 from egress.policy.compiled import CompiledPolicy
+from egress.tls.profile import TlsProfile
 
-SUFFIXES = (".yaml", ".yml")
+READ_ATTEMPTS = 5
+"""Times the files are read before it is said that they keep changing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,31 +36,65 @@ class Candidate:
     settings: Settings
     generation: Generation
     agents: AgentTable
+    profile: TlsProfile
     files: tuple[Path, ...]
+    """What it was read from, directories and secret files included."""
+    fingerprint: str
+    """Of all files, as they were read."""
+    secrets: str
+    """Fingerprint of the files whose content shows in neither settings nor policies."""
     diagnostics: tuple[Diagnostic, ...]
 
 
 def prepare(
     flags: Flags, environment: Mapping[str, str], number: GenerationNumber
 ) -> Candidate | tuple[Diagnostic, ...]:
-    """Read settings and every policy once, validate all of it, compile. A tuple holds every problem found."""
+    """Read settings and every policy, validate all of it, compile. A tuple holds every problem found.
+
+    Read again when a file changed meanwhile, so that no candidate mixes two states of them.
+    """
+    for _ in range(READ_ATTEMPTS):
+        before = _fingerprint(flags, environment)
+        candidate = _read_once(flags, environment, number)
+        if not isinstance(candidate, Candidate) or candidate.fingerprint == before:
+            return candidate
+    return (error(Location("files"), "the files keep changing while they are read", "write them in one step"),)
+
+
+def _fingerprint(flags: Flags, environment: Mapping[str, str]) -> str:
+    loaded = load(flags, environment)
+    return fingerprint(files_of(loaded.settings, loaded.file)) if isinstance(loaded, Loaded) else ""
+
+
+def _read_once(
+    flags: Flags, environment: Mapping[str, str], number: GenerationNumber
+) -> Candidate | tuple[Diagnostic, ...]:
     loaded = load(flags, environment)
     if not isinstance(loaded, Loaded):
         return loaded
     settings = loaded.settings
     found: list[Diagnostic] = list(loaded.warnings)
-    policies, files = _policies(settings, found)
+    policies, sources = _policies(settings, found)
     agents = _agents(settings, found)
-    if has_errors(found):
+    profile = _profile(settings, found)
+    if profile is None or has_errors(found):
         return tuple(found)
     terms = {
         name: AgentTerms(policies.get(paths), _identity_of(settings, name))
         for name, paths in settings.policy_files.items()
     }
-    generation = Generation(number, terms, _digest(terms), sources=tuple(str(file) for file in files))
-    if loaded.file is not None:
-        files = (loaded.file, *files)
-    return Candidate(settings, generation, agents, files, tuple(found))
+    generation = Generation(number, terms, _digest(terms), sources=tuple(str(file) for file in sources))
+    files = files_of(settings, loaded.file)
+    secrets = fingerprint(secret_files(settings))
+    return Candidate(settings, generation, agents, profile, files, fingerprint(files), secrets, tuple(found))
+
+
+def _profile(settings: Settings, found: list[Diagnostic]) -> TlsProfile | None:
+    try:
+        return TlsProfile(settings.tls.upstream_ca_file)
+    except DependencyError as problem:
+        found.append(error(Location("tls.upstream_ca_file"), problem.reason, "name a file of PEM certificates"))
+        return None
 
 
 def _policies(
@@ -114,13 +152,10 @@ def _links(settings: Settings) -> Callable[[str], str | None]:
 
 
 def _expand(paths: Sequence[Path], found: list[Diagnostic]) -> list[Path]:
-    """Files in order; a directory stands for its YAML files by name."""
+    """Files in order."""
     files: list[Path] = []
     for path in paths:
-        if not path.is_dir():
-            files.append(path)
-            continue
-        inside = sorted(item for item in path.iterdir() if item.suffix in SUFFIXES and not item.name.startswith("."))
+        inside = policy_files(path)
         if not inside:
             found.append(error(Location(str(path)), "the directory holds no policy", "add a file that ends in .yaml"))
         files += inside

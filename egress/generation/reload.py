@@ -1,11 +1,9 @@
 """When to prepare again: signals and watched files; and what becomes of the outcome."""
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from egress.config.catalogue import needs_restart
 from egress.config.overrides import Flags
@@ -13,6 +11,7 @@ from egress.config.settings import Settings
 from egress.documents.diagnostic import Diagnostic, error, render
 from egress.documents.location import Location
 from egress.events.event import Event, Severity, StateChange
+from egress.generation.files import fingerprint
 from egress.generation.generation import Generation
 from egress.generation.prepare import Candidate, prepare
 from egress.model.clock import Clock
@@ -53,9 +52,13 @@ class Reloader:
         self._clock = clock
         self._number = current.generation.number
         self._quarantined = False
-        self._digest = fingerprint(current.files)
+        self._digest = current.fingerprint
+        self._refused: tuple[Diagnostic, ...] | None = None
+        """Told already. What is wrong may lie in files that nobody watches yet, so every wake reads again."""
         self._wanted = asyncio.Event()
         self._forced = False
+        self._moved = asyncio.Event()
+        """Set when other files are to be watched."""
 
     def trigger(self) -> None:
         """Reload now, without waiting for quiet."""
@@ -74,14 +77,25 @@ class Reloader:
                 await self._reload(forced=forced)
 
     async def _watch(self) -> None:
-        """Wake on changes in the directories of our files: editors rename over, Kubernetes swaps a symlink."""
+        """Wake on changes, or now and then where the system cannot tell of them."""
+        while True:
+            try:
+                await self._watch_directories()
+            except (OSError, RuntimeError) as failure:
+                log.warning("files are not watched, only looked at", extra={"reason": str(failure)})
+                await asyncio.sleep(RESTAT_SECONDS)
+                self._wanted.set()
+
+    async def _watch_directories(self) -> None:
+        """Look at the directories of our files: editors rename over, Kubernetes swaps a symlink."""
         from watchfiles import awatch  # noqa: PLC0415 - not needed before the first accept
 
         while True:
             settings = self._current.settings.reload
             directories = {str(path.parent) for file in self._current.files for path in (file, file.resolve())}
-            stop = asyncio.Event()
-            files = self._current.files
+            self._moved = asyncio.Event()
+            # Files may have changed since they were read; the call comes when the watch below has begun.
+            asyncio.get_running_loop().call_soon(self._wanted.set)
             async for _ in awatch(
                 *directories,
                 debounce=int(settings.max_wait * 1000),
@@ -89,34 +103,50 @@ class Reloader:
                 rust_timeout=int(RESTAT_SECONDS * 1000),
                 yield_on_timeout=True,
                 recursive=False,
-                stop_event=stop,
+                stop_event=self._moved,
             ):
                 self._wanted.set()
-                await asyncio.sleep(0)
-                if self._current.files != files:
-                    break
 
     async def _reload(self, *, forced: bool) -> None:
         digest = await asyncio.to_thread(fingerprint, self._current.files)
-        if digest == self._digest and not forced:
+        if digest == self._digest and not forced and self._refused is None:
             return
+        if forced:
+            self._refused = None
         number = GenerationNumber(self._number + 1)
-        outcome = await asyncio.to_thread(prepare, self._watched.flags, self._watched.environment, number)
+        outcome = await self._prepare(number)
         self._digest = digest
         if isinstance(outcome, Candidate):
             outcome = _restart_only(self._current.settings, outcome) or outcome
         if isinstance(outcome, Candidate):
+            self._digest = outcome.fingerprint
+            self._refused = None
             if not self._quarantined and _same(outcome, self._current):
                 return
             self._number = number
             self._quarantined = False
+            if outcome.secrets == self._current.secrets:
+                # Connections and sessions that were verified by equal trust stay good.
+                outcome = replace(outcome, profile=self._current.profile)
+            if outcome.files != self._current.files:
+                self._moved.set()
             self._current = outcome
-            self._digest = await asyncio.to_thread(fingerprint, outcome.files)
             self._install(outcome)
         else:
             self._rejected(outcome)
 
+    async def _prepare(self, number: GenerationNumber) -> Candidate | tuple[Diagnostic, ...]:
+        """What breaks here rejects the candidate; the proxy goes on."""
+        try:
+            return await asyncio.to_thread(prepare, self._watched.flags, self._watched.environment, number)
+        except Exception as failure:
+            log.exception("reload failed")
+            return (error(Location("reload"), f"the files could not be read: {type(failure).__name__}"),)
+
     def _rejected(self, diagnostics: tuple[Diagnostic, ...]) -> None:
+        if diagnostics == self._refused:
+            return
+        self._refused = diagnostics
         text = render(diagnostics)
         log.error("reload rejected", extra={"problems": len(diagnostics)})
         log.error(text)
@@ -133,20 +163,10 @@ class Reloader:
             self._quarantine(replace(self._current.generation, number=self._number, quarantine=text[:4096]))
 
 
-def fingerprint(files: tuple[Path, ...]) -> str:
-    """A digest over the content of the files; a file that cannot be read counts as such."""
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(str(file).encode() + b"\0")
-        try:
-            digest.update(file.read_bytes())
-        except OSError as failure:
-            digest.update(f"unreadable {failure.errno}".encode())
-    return digest.hexdigest()
-
-
 def _same(candidate: Candidate, current: Candidate) -> bool:
-    return candidate.generation.digest == current.generation.digest and candidate.settings == current.settings
+    return (candidate.generation.digest, candidate.settings, candidate.secrets) == (
+        current.generation.digest, current.settings, current.secrets,
+    )  # fmt: skip
 
 
 def _restart_only(old: Settings, candidate: Candidate) -> tuple[Diagnostic, ...] | None:

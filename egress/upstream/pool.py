@@ -35,6 +35,8 @@ class PoolKey:
     terms: tuple[object, ...]
     origin: Origin
     addresses: tuple[IpAddress, ...]
+    trust: object
+    """The TLS profile that verified it, by identity: a reload that takes an authority back leaves nothing warm."""
 
 
 @dataclass(frozen=True, slots=True)

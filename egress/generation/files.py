@@ -1,0 +1,47 @@
+"""The files a candidate comes from, and their content as one digest: what is watched, and what counts as a change."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from egress.config.settings import Settings
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def policy_files(path: Path) -> list[Path]:
+    """The file itself; a directory stands for its YAML files by name."""
+    if not path.is_dir():
+        return [path]
+    return sorted(item for item in path.iterdir() if item.suffix in SUFFIXES and not item.name.startswith("."))
+
+
+def files_of(settings: Settings, file: Path | None) -> tuple[Path, ...]:
+    """Everything that `settings`, read from `file`, is made of. Directories count too: a file may be added."""
+    found = [] if file is None else [file]
+    for paths in settings.policy_files.values():
+        for path in paths:
+            found += [path, *policy_files(path)]
+    return tuple(dict.fromkeys([*found, *secret_files(settings)]))
+
+
+def secret_files(settings: Settings) -> Iterator[Path]:
+    """Files whose content is used as it stands: passwords, and the authorities of origins."""
+    for agent in settings.agents:
+        if agent.match.proxy_auth is not None:
+            yield agent.match.proxy_auth.password_file
+    if settings.tls.upstream_ca_file is not None:
+        yield settings.tls.upstream_ca_file
+
+
+def fingerprint(files: Iterable[Path]) -> str:
+    """A digest over the content of the files; one that cannot be read counts as such."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(str(file).encode() + b"\0")
+        try:
+            content = b"\n".join(map(bytes, sorted(file.iterdir()))) if file.is_dir() else file.read_bytes()
+        except OSError as failure:
+            content = f"unreadable {failure.errno}".encode()
+        digest.update(b"%d\0%b" % (len(content), content))
+    return digest.hexdigest()
