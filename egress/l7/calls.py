@@ -100,7 +100,8 @@ def _judge_call(rules: CallRules, entry: str, where: str, call: RpcCall) -> Allo
 def misses(
     authorization: Authorization, endpoint: Endpoint, head: RequestHead, messages: RpcMessages
 ) -> tuple[Miss, ...]:
-    """Allow rules that come closest to the first call that none allows, those that miss the fewest aspects first."""
+    """Allow rules that come closest to the first call that none allows: those that miss the fewest aspects first, and
+    among equals those for its method."""
     rules = CallRules(authorization, endpoint, head.path)
     refused = next((call for call in messages.calls if rules.allowing(call) is None), None)
     if refused is None:
@@ -112,7 +113,7 @@ def misses(
         for number, rule in enumerate(one.rules)
         if (missed := tuple(_mismatches(one, number, head, refused)))
     ]
-    return tuple(sorted(found, key=lambda miss: len(miss.missed))[:MAX_MISSES])
+    return tuple(sorted(found, key=lambda miss: (len(miss.missed), Aspect.METHOD in miss.missed))[:MAX_MISSES])
 
 
 def operation_name(call: RpcCall) -> str:

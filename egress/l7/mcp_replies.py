@@ -64,7 +64,7 @@ class ReplyFilter:
             if isinstance(changed, Malformed):
                 return changed
             shortened = shortened or changed
-        return _written(value) if shortened else body
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() if shortened else body
 
     def events(self) -> "SseFilter":
         """For a reply that is an event stream."""
@@ -115,6 +115,8 @@ class SseFilter:
         """What may go on now. Comments and blank lines do not wait for an event: they keep connections alive."""
         pending = self._pending
         pending += data
+        if b"\n" not in data and b"\r" not in data:
+            return self._held(b"")
         out = bytearray()
         at = 0
         while at < len(pending):
@@ -131,14 +133,21 @@ class SseFilter:
             out += event
             at = end.end()
         del pending[:at]
-        self._scanned = max(0, len(pending) - _EVENT_END_BYTES + 1)
-        return _too_large() if len(pending) > LIMITS.mcp_reply_bytes else bytes(out)
+        return self._held(bytes(out))
 
     def finish(self) -> bytes | Malformed:
         """The stream ended. An event without its blank line is none to most clients, but some take it."""
         left = bytes(self._pending)
         self._pending.clear()
         return self._event(left) if left else b""
+
+    def _held(self, out: bytes) -> bytes | Malformed:
+        """`out` may go on; the rest waits for the end of its event, as long as that is not too far."""
+        waiting = len(self._pending)
+        self._scanned = max(0, waiting - _EVENT_END_BYTES + 1)
+        if waiting > LIMITS.mcp_reply_bytes:
+            return _unreadable(f"an event is larger than {LIMITS.mcp_reply_bytes} bytes")
+        return out
 
     def _event(self, event: bytes) -> bytes | Malformed:
         first, self._first = self._first, False
@@ -148,8 +157,6 @@ class SseFilter:
         data = b"\n".join(values)
         if not data.lstrip(b" \t\r\n").startswith((b"{", b"[")):
             return event
-        if len(data) > LIMITS.mcp_reply_bytes:
-            return _too_large()
         cut = self._reply.filter_json(data)
         if isinstance(cut, Malformed):
             return cut
@@ -183,17 +190,6 @@ def _with_data(lines: list[bytes], data: bytes) -> bytes:
             pending = False
             written.append(b"data: " + data + line[len(line.rstrip(b"\r\n")) :])
     return b"".join(written)
-
-
-def _written(value: object) -> bytes | Malformed:
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except ValueError:  # integers of thousands of digits
-        return _unreadable("list reply holds a number out of range")
-
-
-def _too_large() -> Malformed:
-    return _unreadable(f"an event is larger than {LIMITS.mcp_reply_bytes} bytes")
 
 
 def _unreadable(reason: str) -> Malformed:
