@@ -388,6 +388,8 @@ def _why(denial: Denial) -> Members:
         members["reason_code"] = denial.reason_code.value
     if denial.rule is not None:
         members["decision_rule"] = denial.rule.id
+    if denial.operation is not None:
+        members["operation"] = denial.operation
     return members
 
 

@@ -115,7 +115,8 @@ class Redactor:
 
     def _denial(self, denial: Denial) -> Denial:
         said = None if denial.log_reason is None else self.text(denial.log_reason)
-        return replace(denial, reason=self.text(denial.reason), log_reason=said)
+        operation = None if denial.operation is None else self.text(denial.operation)
+        return replace(denial, reason=self.text(denial.reason), log_reason=said, operation=operation)
 
     def _pairs(self, pairs: _Pairs) -> _Pairs:
         return tuple((name, self.text(value)) for name, value in pairs)

@@ -159,6 +159,8 @@ def _rule_keys(denial: Denial, scene: Scene) -> dict[str, object]:
         },
         "next_steps": [],
     }  # fmt: skip
+    if denial.operation is not None:
+        keys["operation"] = denial.operation
     if denial.rule is not None:
         keys["rule_id"] = denial.rule.id
         if denial.rule.kind is RuleKind.DENY:

@@ -215,6 +215,13 @@ def test_audit_counts_as_allowed_and_says_so():
     assert found["unmapped"]["reason_code"] == "no_matching_policy"
 
 
+@pytest.mark.parametrize("verdict", [lambda denial: denial, Audited])
+def test_an_operation_is_named(verdict):
+    denial = samples.denial(stage=Stage.L7, operation="tools/call drop")
+    assert record(samples.exchange(verdict(denial), protocol="mcp"))["unmapped"]["operation"] == "tools/call drop"
+    assert "operation" not in record(samples.exchange(samples.denial(stage=Stage.L7)))["unmapped"]
+
+
 def test_an_allowed_exchange_that_broke_is_a_failure():
     found = record(samples.exchange(outcome=RelayOutcome.UPSTREAM_GONE))
     assert (found["action"], found["status"], found["status_detail"]) == ("Allowed", "Failure", "upstream_gone")

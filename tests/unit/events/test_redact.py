@@ -76,6 +76,14 @@ def test_reasons_and_other_texts(text, clean):
     )
 
 
+def test_an_operation_may_hold_a_secret():
+    denial = samples.denial(stage=Stage.L7, operation=f"tools/call {SECRET}")
+    for verdict in (denial, Audited(denial)):
+        clean = KNOWN.clean(samples.exchange(verdict)).verdict
+        said = clean.denial if isinstance(clean, Audited) else clean
+        assert said.operation == "tools/call [CREDENTIAL]"
+
+
 def test_what_a_client_may_make_long_is_cut():
     found = REDACTOR.clean(samples.exchange(method="M" * 9000, path="/" + "p" * 9000))
     assert (len(found.method), len(found.path)) == (MAX_METHOD, MAX_PATH)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from egress.http.replies import Scene, envelope
 from egress.l7.mcp import judge_messages, read_request, refusal_as_result, session_of
 from egress.model.message import FieldLine
 from egress.model.operation import GraphqlOperations, McpSessionEnd, McpStream, Operation, RpcCall, RpcMessages
@@ -135,6 +136,17 @@ def test_a_refused_call_is_answered_as_a_call() -> None:
         "id": 'a"b',
         "error": {"code": -32003, "message": "POST /mcp not permitted by policy", "data": ENVELOPE},
     }
+
+
+def test_the_envelope_names_the_operation() -> None:
+    verdict = judged(ONE)
+    assert isinstance(verdict, Denial)
+    scene = Scene("r", None, "POST", AUTHORIZATION.intent.origin, "/mcp", protocol="mcp")
+    found = envelope(verdict, scene)
+    assert (found["operation"], found["reason_code"]) == ("tools/call drop", "tool_denied")
+    assert found["rule_missing"] == {
+        "type": "mcp_allow", "layer": "l7", "method": "POST", "path": "/mcp", "host": "mcp.acme.test", "port": 443,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("call_id", [0, -(2**63), 2**63 - 1, "", "é"])
