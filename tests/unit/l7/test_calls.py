@@ -68,7 +68,7 @@ def test_near_misses() -> None:
     authorization, endpoint = grant(
         "protocol: mcp, path: /mcp, rules: [{allow: {method: ping}}, "
         "{allow: {method: tools/call, tool: {any: [read, list]}}}, "
-        "{allow: {method: tools/call, tool: write, params: {arguments: {path: '/work/*'}}}}]",
+        "{allow: {method: tools/call, tool: write, params: {arguments: {path: '/data/*'}}}}]",
         "protocol: mcp, path: /other, rules: [{allow: {method: tools/call, tool: write}}]",
         "protocol: rest, path: /rest, access: full",
     )

@@ -79,18 +79,18 @@ def test_wrapped_values_are_denied_and_never_allowed(value: object) -> None:
 
 
 def test_lists_are_allowed_whole() -> None:
-    matcher = ArgumentMatcher("x", ("/work/*",))
-    assert matcher.accepts({"x": ["/work/a", "/work/b"]})
-    assert not matcher.accepts({"x": ["/work/a", "/etc"]})
-    assert not matcher.accepts({"x": ["/work/a", None]})
+    matcher = ArgumentMatcher("x", ("/data/*",))
+    assert matcher.accepts({"x": ["/data/a", "/data/b"]})
+    assert not matcher.accepts({"x": ["/data/a", "/etc"]})
+    assert not matcher.accepts({"x": ["/data/a", None]})
 
 
 def test_other_spellings_of_the_name_count_against_the_caller() -> None:
-    matcher = ArgumentMatcher("path", ("/work/*",))
-    assert not matcher.accepts({"Path": "/work/a"})
-    assert not matcher.accepts({"path": "/work/a", "PATH": "/work/a"})
-    assert matcher.fires({"PATH": "/work/a"})
-    assert matcher.fires({"path": "/", "Path": "/work/a"})
+    matcher = ArgumentMatcher("path", ("/data/*",))
+    assert not matcher.accepts({"Path": "/data/a"})
+    assert not matcher.accepts({"path": "/data/a", "PATH": "/data/a"})
+    assert matcher.fires({"PATH": "/data/a"})
+    assert matcher.fires({"path": "/", "Path": "/data/a"})
 
 
 def test_numbers_without_text_are_denied_and_never_allowed() -> None:
