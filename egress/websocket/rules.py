@@ -47,6 +47,18 @@ class Side(Enum):
     ORIGIN = "origin"
 
 
+@dataclass(slots=True)
+class _Message:
+    """One message as far as it was read: bytes that its frames announced, bytes that came, bytes that those made."""
+
+    held: bool = False
+    compressed: bool = False
+    fragments: int = 0
+    wire: int = 0
+    taken: int = 0
+    inflated: int = 0
+
+
 class FrameRules(Extension):
     """Checks what `side` sends, and sends a message on compressed when it came compressed. Every error is told by its
     close code."""
@@ -60,14 +72,11 @@ class FrameRules(Extension):
         self._takeover, self._bits = _terms(terms or Deflate(), side)
         self._inflater: zlib._Decompress | None = None
         self._deflater: zlib._Compress | None = None
+        self._message = _Message()
         self._open = False
-        self._held = False
-        self._compressed = False
+        self._announced: tuple[_Message, int] | None = None
         self._data_frame = False
         self._final_block = False
-        self._fragments = 0
-        self._wire = 0
-        self._inflated = 0
         self._deflating = False
 
     def enabled(self) -> bool:
@@ -87,34 +96,39 @@ class FrameRules(Extension):
     def frame_inbound_header(
         self, proto: Proto, opcode: Opcode, rsv: RsvBits, payload_length: int
     ) -> CloseReason | RsvBits:
-        """Bounds are checked on the lengths that are announced, so that nothing too large is even begun."""
+        """Bounds are checked on the lengths that are announced, so that nothing too large is even begun.
+
+        wsproto asks again when the masking key was still to come: what is found here counts once payload is read.
+        """
         self._data_frame = not opcode.iscontrol()
         if not self._data_frame:
             return RsvBits(False, False, False)
         first = opcode is not Opcode.CONTINUATION
         if first is self._open or (rsv.rsv1 and not first):
             return CloseReason.PROTOCOL_ERROR
-        if first:
-            self._open, self._held, self._compressed = True, self._client and opcode is Opcode.TEXT, rsv.rsv1
-            self._fragments = self._wire = self._inflated = 0
-        self._fragments += 1
-        self._wire += payload_length
-        if self._fragments > self._bounds.fragments:
+        message = _Message(self._client and opcode is Opcode.TEXT, rsv.rsv1) if first else self._message
+        if message.fragments >= self._bounds.fragments:
             return CloseReason.PROTOCOL_ERROR
-        if self._held and self._wire > self._bounds.text:
+        if message.held and message.wire + payload_length > self._bounds.text:
             return CloseReason.MESSAGE_TOO_BIG
-        if not self._held and payload_length > self._bounds.frame:
+        if not message.held and payload_length > self._bounds.frame:
             return CloseReason.PROTOCOL_ERROR
+        self._announced = (message, payload_length)
         return RsvBits(self._deflate, False, False)
 
     def frame_inbound_payload_data(self, proto: Proto, data: bytes) -> bytes | CloseReason:
-        return self._inflate(data) if self._data_frame and self._compressed else data
+        if self._announced is not None:
+            self._message, length = self._announced
+            self._message.fragments += 1
+            self._message.wire += length
+            self._open, self._announced = True, None
+        return self._inflate(data) if self._data_frame and self._message.compressed else data
 
     def frame_inbound_complete(self, proto: Proto, fin: bool) -> bytes | CloseReason | None:
         if not fin or not self._data_frame:
             return None
         self._open = False
-        if not self._compressed:
+        if not self._message.compressed:
             return None
         tail = b"" if self._final_block else self._inflate(_TAIL)
         if self._final_block or not self._takeover:
@@ -126,15 +140,17 @@ class FrameRules(Extension):
             return CloseReason.INVALID_FRAME_PAYLOAD_DATA if data.strip(b"\x00") else b""
         if self._inflater is None:
             self._inflater = zlib.decompressobj(-15)
-        ceiling = self._bounds.ratio_free + self._bounds.ratio * self._wire
-        if self._held:
+        message = self._message
+        message.taken += len(data)
+        ceiling = self._bounds.ratio_free + self._bounds.ratio * message.taken
+        if message.held:
             ceiling = min(ceiling, self._bounds.text)
         try:
-            inflated = self._inflater.decompress(data, ceiling - self._inflated + 1)
+            inflated = self._inflater.decompress(data, ceiling - message.inflated + 1)
         except zlib.error:
             return CloseReason.INVALID_FRAME_PAYLOAD_DATA
-        self._inflated += len(inflated)
-        if self._inflated > ceiling:
+        message.inflated += len(inflated)
+        if message.inflated > ceiling:
             return CloseReason.MESSAGE_TOO_BIG
         if self._inflater.eof:
             # RFC 7692 section 7.2.3.4: a final block may end a message; only padding may follow it.
@@ -152,8 +168,8 @@ class FrameRules(Extension):
             return rsv, data
         if opcode is not Opcode.CONTINUATION:
             # A message goes on before the next one is read, so what was read last is what is written now.
-            self._deflating = self._compressed
-            rsv = RsvBits(self._compressed, False, False)
+            self._deflating = self._message.compressed
+            rsv = RsvBits(self._deflating, False, False)
         if not self._deflating:
             return rsv, data
         if self._deflater is None:
