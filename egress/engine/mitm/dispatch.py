@@ -280,7 +280,7 @@ class Dispatcher:
             self._loop.call_soon(self._pump, wire)
 
     def _attach_h2(self, stream: Stream) -> None:
-        wire = Wire(stream)
+        wire = Wire(stream, multiplexed=True)
         self._listen(wire)
         self.dispatch(lambda: self._layer.attach(wire, Http2Client(self._context, wire)))
         self._origins.wires.append(wire)
@@ -306,6 +306,8 @@ class Dispatcher:
         self._layer.connections.pop(wire, None)
         if wire in self._origins.wires:
             self._origins.wires.remove(wire)
+        # A layer knows its wire; without this their buffers would wait for the garbage collector.
+        wire.layer = None
 
     def _close(self) -> None:
         """Leave nothing behind, however the tunnel ended."""
@@ -319,10 +321,9 @@ class Dispatcher:
         self._flush_one(self._client)
         for wire in tuple(self._layer.connections):
             if wire is not self._client:
-                self._drop(DropOrigin(wire, abort=not wire.layer.multiplexed))
+                self._drop(DropOrigin(wire, abort=not wire.multiplexed))
         self._detach(self._client)
-        # Layers and dispatcher know each other; without this their buffers would wait for the garbage collector.
-        self._client.layer = None
+        self._context.layers.clear()
         self._site.arm = _ignore
         self._queue.clear()
         self._out.clear()

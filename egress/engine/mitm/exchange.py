@@ -182,7 +182,7 @@ class ExchangeStream:
         if self._request is None:
             admitted = exchange.send()
             if isinstance(admitted, Denial):
-                if not event.wire.layer.multiplexed:
+                if not event.wire.multiplexed:
                     yield ReleaseOrigin(event.wire)
                 yield from self._refuse(admitted)
                 return
@@ -295,7 +295,7 @@ class ExchangeStream:
     def _response_end(self, event: ResponseEndOfMessage) -> Commands:
         self._response_ended = True
         wire, self._wire = self._wire, None
-        if wire is not None and not self._request_ended and wire.layer.multiplexed:
+        if wire is not None and not self._request_ended and wire.multiplexed:
             # RFC 9113 section 8.1: a complete response ends the interest in the rest of the request.
             yield SendHttp(Reset(self.stream_id, ErrorCodes.NO_ERROR), wire)  # type: ignore[arg-type]
         if self._client.queued(self.stream_id):

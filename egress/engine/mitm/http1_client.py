@@ -50,8 +50,6 @@ class State(Enum):
 class Http1Client(HttpConnection):
     """Use once; the next exchange on the same connection gets a layer of its own."""
 
-    multiplexed = False
-
     def __init__(self, context: LaneContext, wire: Wire) -> None:
         super().__init__(context, wire)  # type: ignore[arg-type]
         context.layers.pop()

@@ -31,6 +31,7 @@ CONNECTION_WINDOW = 8 * MIB
 HEADER_LIST_BYTES = 64 * KIB
 """A field list beyond this ends the connection; the bound that is advertised answers 431."""
 
+_FRAME_HEADER = 9
 _BROKEN = (h2.exceptions.ProtocolError, ValueError, IndexError)
 
 
@@ -60,6 +61,15 @@ class Framing(h2.connection.H2Connection):
         # What is announced first holds from the start; hyper-h2 would otherwise announce its own values.
         self.local_settings.acknowledge()
         self.decoder.max_header_list_size = HEADER_LIST_BYTES
+
+    def receive_data(self, data: Any) -> list[h2.events.Event]:
+        """As hyper-h2's, but a frame that announces too much ends the connection before its 16 MiB are awaited."""
+        events = super().receive_data(data)
+        pending = self.incoming_buffer._data
+        if len(pending) >= _FRAME_HEADER and int.from_bytes(pending[:3]) > self.max_inbound_frame_size:
+            self._terminate_connection(ErrorCodes.FRAME_SIZE_ERROR)
+            raise h2.exceptions.FrameTooLargeError("frame is longer than allowed")
+        return events
 
     def open(self) -> None:
         self.initiate_connection()
@@ -123,8 +133,6 @@ class Live:
 
 class Http2Side(HttpConnection):
     """What both sides share: receiving, queues under flow control, acknowledging what was consumed."""
-
-    multiplexed = True
 
     def __init__(self, context: Any, wire: Wire, *, client_side: bool) -> None:
         super().__init__(context, wire)  # type: ignore[arg-type]

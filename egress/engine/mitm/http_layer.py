@@ -66,10 +66,10 @@ class LaneLayer(HttpLayer):
         last."""
         wire = event.wire
         stream = self.streams.get(event.stream_id)
-        if wire.layer.multiplexed:
+        if wire.multiplexed and wire.layer is not None:
             wire.layer.promised -= 1
         if stream is None:
-            yield OriginSettled() if wire.layer.multiplexed else ReleaseOrigin(wire)
+            yield OriginSettled() if wire.multiplexed else ReleaseOrigin(wire)
         elif wire in self.connections:
             yield from self.event_to_child(stream, event)
         else:

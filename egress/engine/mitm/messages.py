@@ -29,11 +29,13 @@ type Commands = Any
 class Wire:
     """One connection as mitmproxy's layers name it: a stream, and the layer that speaks on it."""
 
-    __slots__ = ("closed", "draining", "layer", "stream", "warm")
+    __slots__ = ("closed", "draining", "layer", "multiplexed", "stream", "warm")
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, *, multiplexed: bool = False) -> None:
         self.stream = stream
+        self.multiplexed = multiplexed
         self.layer: Any = None
+        """None again once the connection is no part of the tunnel any more."""
         self.warm = stream.received > 0
         self.closed = False
         self.draining = False
