@@ -98,9 +98,12 @@ def test_vanished_client_stops_the_download(site: Site) -> None:
     client = site.tunnel()
     site.get(client)
     client.exactly(100_000)
+    port = client.socket.getsockname()[1]
     client.close()
     assert eventually(lambda: site.origin.latest.closed, 2)
     assert site.origin.latest.sent < ENDLESS
+    assert eventually(lambda: told_at_end(site.proxy, port, "outcome") == "client_gone", 3)
+    assert "Traceback" not in site.proxy.stderr()
 
 
 def test_reset_by_the_client(site: Site) -> None:
@@ -257,13 +260,13 @@ def test_silent_raw_tunnel_ends_where_a_limit_is_set(site: Site) -> None:
         assert client.exactly(6) == b"\x00hello"
         assert client.closed_by_peer(4)
         port = client.socket.getsockname()[1]
-    assert eventually(lambda: limit_told(site.proxy, port) == "timeouts.raw_idle", 3)
+    assert eventually(lambda: told_at_end(site.proxy, port, "limit") == "timeouts.raw_idle", 3)
 
 
-def limit_told(proxy: EgressProcess, port: int) -> str | None:
-    """Which limit the closing event of the connection from this client port names."""
+def told_at_end(proxy: EgressProcess, port: int, name: str) -> str | None:
+    """A word of the closing event of the connection from this client port."""
     ends = [event for event in proxy.events() if event.get("activity_name") == "Close"]
-    named = [event["unmapped"].get("limit") for event in ends if event["src_endpoint"]["port"] == port]
+    named = [event["unmapped"].get(name) for event in ends if event["src_endpoint"]["port"] == port]
     return named[-1] if named else None
 
 
