@@ -93,7 +93,8 @@ class Tunnel:
 
     async def pump(self, pump: Pump) -> None:
         """Run a raw relay that ends when a newer generation no longer allows it."""
-        before = (self.client.received, self.client.sent)
+        # What was looked at to choose the lane is still to be relayed.
+        before = (self.client.received - len(self.client.buffer), self.client.sent)
         unwatch = self.watch(pump.stop)
         try:
             if revalidate(self.connection) is not None:
