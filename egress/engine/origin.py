@@ -146,6 +146,9 @@ class OriginLink:
             self._forget_session()
             reason = ReasonCode.HANDSHAKE_FAILED
             return Denial(Stage.TLS, DenialCode.UPSTREAM_TLS_FAILED, FAILURE_TEXT[reason], reason)
+        except asyncio.CancelledError:
+            stream.abort()
+            raise
         return stream
 
     def _forget_session(self) -> None:

@@ -265,7 +265,7 @@ class Dispatcher:
     def _refuse_waiting(self, denial: Denial) -> None:
         """A failed dial refuses the stream it was for, or all that wait where one connection serves them all."""
         origins = self._origins
-        if origins.wires:
+        if origins.wires and not origins.h1:
             return
         count = 1 if origins.h1 else len(origins.waiting)
         for _ in range(min(count, len(origins.waiting))):

@@ -84,6 +84,7 @@ class ExchangeStream:
         self._exchange: Exchange | None = None
         self._wire: Wire | None = None
         self._attempts = 0
+        self._grpc = False
         self._request: RequestHead | None = None
         self._upload: list[Any] | None = []
         self._upload_bytes = 0
@@ -135,6 +136,7 @@ class ExchangeStream:
             yield from self._refuse(head)
             return
         event.head = head
+        self._grpc = _is_grpc(head)
         self._touch()
         if exchange.hold is None:
             yield self._acquire()
@@ -146,9 +148,7 @@ class ExchangeStream:
             yield self._down(Interim(self.stream_id, None))
 
     def _acquire(self, *, fresh: bool = False) -> AcquireOrigin:
-        assert self._exchange is not None
-        assert self._exchange.head is not None
-        return AcquireOrigin(self.stream_id, _is_grpc(self._exchange.head), fresh)
+        return AcquireOrigin(self.stream_id, self._grpc, fresh)
 
     def _hold(self, event: Any) -> Commands:
         """Keep a body that is judged whole; nothing goes upstream before."""
@@ -369,7 +369,8 @@ class ExchangeStream:
         timeouts = self._site.tunnel.timeouts
         if self._responding:
             seconds, self._limit = timeouts.response_idle, "timeouts.response_idle"
-        elif self._request_ended:
+        elif self._request_ended or self._grpc:
+            # A gRPC call may stay open for messages that come much later; it is the origin's turn all along.
             seconds, self._limit = timeouts.response_head, "timeouts.response_head"
         elif self._held_up:
             seconds, self._limit = timeouts.response_idle, "timeouts.response_idle"

@@ -78,8 +78,10 @@ class Origins:
         demand = self._demand
         if self.h1:
             return max(0, len(self.waiting) - demand.dialling)
-        if not self.waiting or demand.dialling or len(self.wires) >= MAX_H2_CONNECTIONS or demand.exhausted:
+        if not self.waiting or demand.dialling or len(self.wires) >= MAX_H2_CONNECTIONS:
             return 0
+        if demand.exhausted and self.wires:
+            return 0  # another one was tried in vain; those that wait get a turn on what there is
         # A connection whose SETTINGS are due may yet take those that wait.
         return 1 if all(wire.layer.settled for wire in self.wires) else 0
 
