@@ -102,7 +102,7 @@ def test_vanished_client_stops_the_download(site: Site) -> None:
     client.close()
     assert eventually(lambda: site.origin.latest.closed, 2)
     assert site.origin.latest.sent < ENDLESS
-    assert eventually(lambda: told_at_end(site.proxy, port, "outcome") == "client_gone", 3)
+    assert eventually(lambda: told(site.proxy, "HTTP Activity", port, "outcome") == "client_gone", 3)
     assert "Traceback" not in site.proxy.stderr()
 
 
@@ -260,13 +260,13 @@ def test_silent_raw_tunnel_ends_where_a_limit_is_set(site: Site) -> None:
         assert client.exactly(6) == b"\x00hello"
         assert client.closed_by_peer(4)
         port = client.socket.getsockname()[1]
-    assert eventually(lambda: told_at_end(site.proxy, port, "limit") == "timeouts.raw_idle", 3)
+    assert eventually(lambda: told(site.proxy, "Network Activity", port, "limit") == "timeouts.raw_idle", 3)
 
 
-def told_at_end(proxy: EgressProcess, port: int, name: str) -> str | None:
-    """A word of the closing event of the connection from this client port."""
-    ends = [event for event in proxy.events() if event.get("activity_name") == "Close"]
-    named = [event["unmapped"].get(name) for event in ends if event["src_endpoint"]["port"] == port]
+def told(proxy: EgressProcess, kind: str, port: int, name: str) -> str | None:
+    """A word of the last event of this class about the connection from this client port."""
+    mine = [event for event in proxy.events() if event.get("src_endpoint", {}).get("port") == port]
+    named = [event["unmapped"].get(name) for event in mine if event["class_name"] == kind]
     return named[-1] if named else None
 
 
