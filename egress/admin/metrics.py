@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from socket import socket
 
-from egress.http.lexer import NeedMore, find_head, lex_request
+from egress.http.lexer import END_OF_HEAD, NeedMore, find_head, lex_request
 from egress.model.message import Malformed
 
 _HEAD_BYTES = 8192
@@ -44,7 +44,8 @@ class MetricsEndpoint:
             return _reply(b"400 Bad Request", b"", b"text/plain")
         if wire.method not in (b"GET", b"HEAD") or wire.target.partition(b"?")[0] != b"/metrics":
             return _reply(b"404 Not Found", b"", b"text/plain")
-        return _reply(b"200 OK", self._render(), _CONTENT_TYPE)
+        reply = _reply(b"200 OK", self._render(), _CONTENT_TYPE)
+        return reply if wire.method == b"GET" else reply[: reply.index(END_OF_HEAD) + len(END_OF_HEAD)]
 
 
 def _reply(status: bytes, body: bytes, content_type: bytes) -> bytes:
