@@ -58,6 +58,13 @@ def verdicts(directory: Path) -> dict[str, Any]:
     return dict(found)
 
 
+def written(directory: Path) -> bool:
+    """The report is made after its request is answered."""
+    with contextlib.suppress(OSError, ValueError):
+        return bool(verdicts(directory))
+    return False
+
+
 def failures(found: dict[str, Any], tolerated: frozenset[str]) -> dict[str, tuple[str, str]]:
     """What is not right, nor merely not strict where that is `tolerated`."""
     fine = {"OK", "INFORMATIONAL"}
@@ -110,6 +117,7 @@ def test_framing_cases_sent_by_an_origin(lane: str, fuzzing_server: int, tmp_pat
     full = Endpoint(HOST, fuzzing_server, {"protocol": "websocket", "enforcement": "enforce", "access": "full"})
     with EgressProcess(policy_text(full), aliases={HOST: "127.0.0.1"}, settings=LANES[lane]) as proxy:
         asyncio.run(answer_all(proxy.url, f"ws://{HOST}:{fuzzing_server}"))
+    assert eventually(lambda: written(tmp_path))
     found = verdicts(tmp_path)
     assert len(found) == 247
     assert failures(found, RACY | LATE) == {}
