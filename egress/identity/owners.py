@@ -3,8 +3,8 @@
 Every owner counts, so no look-up stops at the first: a socket handed to a second program must not pass as its.
 """
 
-import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -53,8 +53,10 @@ type _Waiting = tuple[int, Callable[[Walk], object], Future[object]]
 class OwnerWalker:
     """One thread that walks. What follows a walk for one look-up runs in it too, so it must not wait for anything."""
 
-    def __init__(self, procfs: Procfs) -> None:
-        self._procfs = procfs
+    def __init__(self, look: Callable[[set[int]], Walk], pause: float = 0.0) -> None:
+        """`look` does one walk. Two walks begin at least `pause` seconds apart, so that under load one serves many."""
+        self._look = look
+        self._pause = pause
         self._waiting: list[_Waiting] = []
         self._changed = threading.Condition()
         self._closed = False
@@ -80,7 +82,11 @@ class OwnerWalker:
             self._changed.notify()
 
     def _run(self) -> None:
+        began = -self._pause
         while True:
+            wait = began + self._pause - time.monotonic()
+            if wait > 0:
+                time.sleep(wait)
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 batch, self._waiting = self._waiting, []
@@ -88,11 +94,12 @@ class OwnerWalker:
                     for _, _, future in batch:
                         future.cancel()
                     return
+            began = time.monotonic()
             self._answer([item for item in batch if item[2].set_running_or_notify_cancel()])
 
     def _answer(self, batch: list[_Waiting]) -> None:
         try:
-            seen = walk(self._procfs, {inode for inode, _, _ in batch}, own_pid=os.getpid())
+            seen = self._look({inode for inode, _, _ in batch})
         except OSError as error:
             for _, _, future in batch:
                 future.set_exception(error)

@@ -19,12 +19,15 @@ from egress.identity.owners import OwnerWalker, Walk
 from egress.identity.procfs import Procfs, Unreadable, Vanished
 from egress.identity.sockets import ClientSockets, Namespace, SocketRow
 from egress.identity.trust import Distrust, TofuMode, TrustStore
+from egress.identity.walker import WalkProcess
 from egress.model.intent import SocketPair
 from egress.model.process import Evidence, EvidenceUnavailable, Process, ProcessEvidence, UnavailableReason
 
 log = logging.getLogger(__name__)
 
 DEADLINE_SECONDS = 2.0
+PAUSE_SECONDS = 0.005
+"""Between the beginnings of two walks: what connections wait at most for one that serves several of them."""
 RETRY_DELAYS = (0.002, 0.012, 0.036)
 """The client's end may become visible after accept(): three more looks within 50 ms."""
 MAX_OWNERS = 64
@@ -115,13 +118,15 @@ class ProcessIdentity:
             if settings.netns is None
             else Namespace(settings.netns, proc / "thread-self/net", enter_to_read=True)
         )
-        self._walker = OwnerWalker(self._procfs)
+        self._walks = WalkProcess(self._procfs)
+        self._walker = OwnerWalker(self._walks if procfs is None else self._walks.here, PAUSE_SECONDS)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="identity")
         self._readers: tuple[Walk, dict[int | None, LineageReader]] | None = None
         self._recent: OrderedDict[SocketPair, _Identified] = OrderedDict()
 
     def close(self) -> None:
         self._walker.close()
+        self._walks.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._sockets.close()
 

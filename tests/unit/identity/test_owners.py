@@ -5,6 +5,7 @@ from threading import Event
 import pytest
 
 from egress.identity.owners import OwnerWalker, Walk, walk
+from egress.identity.walker import WalkProcess
 from tests.support.fake_proc import FakeProc
 
 PROXY = 50
@@ -40,7 +41,7 @@ def test_a_process_that_ended_meanwhile_owns_nothing(proc: FakeProc) -> None:
 
 
 def test_look_ups_that_wait_share_the_next_walk(proc: FakeProc) -> None:
-    walker = OwnerWalker(proc.procfs)
+    walker = OwnerWalker(WalkProcess(proc.procfs).here)
     begun, may_go_on = Event(), Event()
 
     def hold(seen: Walk) -> Walk:
@@ -62,7 +63,7 @@ def test_look_ups_that_wait_share_the_next_walk(proc: FakeProc) -> None:
 
 
 def test_a_failure_belongs_to_its_look_up(proc: FakeProc) -> None:
-    walker = OwnerWalker(proc.procfs)
+    walker = OwnerWalker(WalkProcess(proc.procfs).here)
 
     def fail(_: Walk) -> None:
         raise ValueError("mine")
@@ -76,7 +77,7 @@ def test_a_failure_belongs_to_its_look_up(proc: FakeProc) -> None:
 
 def test_a_tree_that_cannot_be_listed_fails_everybody(tmp_path: Path) -> None:
     proc = FakeProc(tmp_path / "proc")
-    walker = OwnerWalker(proc.procfs)
+    walker = OwnerWalker(WalkProcess(proc.procfs).here)
     (tmp_path / "proc").rename(tmp_path / "gone")
     with pytest.raises(OSError, match="proc"):
         walker.submit(1, lambda seen: seen).result(5)
@@ -84,7 +85,7 @@ def test_a_tree_that_cannot_be_listed_fails_everybody(tmp_path: Path) -> None:
 
 
 def test_closing_cancels_those_who_wait(proc: FakeProc) -> None:
-    walker = OwnerWalker(proc.procfs)
+    walker = OwnerWalker(WalkProcess(proc.procfs).here)
     begun, may_go_on = Event(), Event()
     walker.submit(100, lambda _: (begun.set(), may_go_on.wait(5)))
     assert begun.wait(5)
