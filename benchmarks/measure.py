@@ -81,7 +81,10 @@ def _through(proxy: Running, visit: "_Visit") -> Sample:
     time.sleep(SETTLE)
     idle_kb = proxy.memory_kb()
     visit.warm_up()
-    tunnel_kb = visit.per_tunnel_kb(proxy) if visit.plan.idle_tunnels else None
+    tunnel_kb = None
+    if visit.plan.idle_tunnels:
+        tunnel_kb = visit.per_tunnel_kb(proxy)
+        visit.warm_up()  # some take seconds to bury a thousand tunnels
     visit.target = Target(visit.target.proxy_port, proxy.tree(), visit.target.core)  # helpers started meanwhile
     windows = visit.windows()
     failures = [*visit.failures, *(f"{visit.subject.name}: {death}" for death in proxy.deaths())]
