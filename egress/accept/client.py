@@ -80,6 +80,8 @@ async def _serve(client: Stream, pair: SocketPair, doorway: Callable[[], Door]) 
             return
         if not await forward.handle(client, wire, agent, pair, door):
             return
+        # A client that asks and never reads would otherwise fill memory with replies.
+        await client.drain(door.timeouts.response_idle, "timeouts.response_idle")
 
 
 async def _refuse(

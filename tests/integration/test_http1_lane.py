@@ -1,4 +1,4 @@
-"""Requests and replies that take their time, end early, or meet a connection that died: what a client sees of them."""
+"""HTTP/1 in both lanes: exchanges that take their time, end early, or meet a connection that died; as clients see it."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.authorities import OriginAuthority
 from tests.support.origins import REPLY_OK, Conversation, Origin, OriginLoop, Script, answer, say_ok
-from tests.support.proxy import EgressProcess, policy_text, rest
+from tests.support.proxy import LANES, EgressProcess, policy_text, rest
 from tests.support.raw import Connection, client_context, dial, eventually, open_tunnel, start_tls
 
 HOST = "origin.test"
@@ -43,11 +43,13 @@ class Site:
             self.plain.script = self.tls.script = say_ok
 
 
-@pytest.fixture(scope="module")
-def site(origin_loop: OriginLoop, authority: OriginAuthority) -> Iterator[Site]:
+@pytest.fixture(scope="module", params=LANES)
+def site(request: pytest.FixtureRequest, origin_loop: OriginLoop, authority: OriginAuthority) -> Iterator[Site]:
     plain, tls = Origin(origin_loop), Origin(origin_loop, authority.server_context(HOST))
     policy = policy_text(rest(HOST, plain.port), rest(HOST, tls.port))
-    with EgressProcess(policy, aliases={HOST: "127.0.0.1"}, trust=authority.ca_file) as proxy:
+    with EgressProcess(
+        policy, aliases={HOST: "127.0.0.1"}, trust=authority.ca_file, settings=LANES[request.param]
+    ) as proxy:
         yield Site(proxy, plain, tls)
     plain.stop()
     tls.stop()
