@@ -1,4 +1,4 @@
-"""HTTP/1 in both lanes: exchanges that take their time, end early, or meet a connection that died; as clients see it."""
+"""HTTP/1 in both lanes: exchanges that take their time, end early or meet a dead connection, as clients see it."""
 
 import threading
 import time
