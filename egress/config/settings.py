@@ -207,7 +207,7 @@ class Reload(Section):
     watch: bool = live(True, "reload when a file changes; SIGHUP always does")
     quiet: Duration = live(0.2, "silence after a change before it is read")
     max_wait: Wait = live(2.0, "longest wait for that silence")
-    grace: Moment = later(0.0, "how long a superseded response may go on, at most 30s")
+    grace: Moment = live(0.0, "how long a superseded response may go on, at most 30s")
     history: Count = later(50, "generations remembered")
     check_origin: Literal["on", "off"] = live("on", "refuse files that others may write")
 
