@@ -7,6 +7,7 @@ without one.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from egress.engine.stream import DeadlineExceeded, Stream
 from egress.engine.tunnel import POLICY_CHANGED_LIMIT, Tunnel
@@ -34,8 +35,16 @@ DRAIN_LIMIT = "drain"
 FRAME = "WEBSOCKET"
 """What a frame that breaks the protocol is told as; a whole message has a synthetic method of its own."""
 
-type Wait = Callable[[], Awaitable[None]]
-type Handle = Callable[[Event], None]
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One direction. `wait` returns when `source` has more."""
+
+    source: Stream
+    codec: Codec
+    sink: Stream
+    handle: Callable[[Event], None]
+    wait: Callable[[], Awaitable[None]]
 
 
 class _Ended(Exception):
@@ -69,7 +78,8 @@ class WebSocketRelay:
                 self._going_away()
             elif self._session.stale() is not None:
                 self._superseded(POLICY_CHANGED_LIMIT)
-            await self._relay()
+            else:
+                await self._relay()
             if self._told:
                 await self._linger()
         finally:
@@ -82,30 +92,31 @@ class WebSocketRelay:
             self._origin.close()
 
     async def _relay(self) -> None:
+        up = _Way(self._client, self._up, self._origin, self._client_event, self._client_wait)
+        down = _Way(self._origin, self._down, self._client, self._origin_event, self._origin_wait)
         async with asyncio.TaskGroup() as group:
-            up = self._carry(self._client, self._up, self._origin, self._client_event, self._client_wait)
-            down = self._carry(self._origin, self._down, self._client, self._origin_event, self._origin_wait)
-            ways = (group.create_task(self._guard(up)), group.create_task(self._guard(down)))
+            ways = [group.create_task(self._guard(way)) for way in (up, down)]
             await self._over.wait()
             for way in ways:
                 way.cancel()
 
-    async def _carry(self, source: Stream, codec: Codec, sink: Stream, handle: Handle, wait: Wait) -> None:
-        """One direction. Never more than a slice is read before the receiver has room for what came of it."""
+    async def _carry(self, way: _Way) -> None:
+        """Never more than a slice is read before the receiver has room for what came of it."""
+        sink = way.sink
         while True:
-            data = source.take()
+            data = way.source.take()
             for start in range(0, len(data), SLICE):
-                for event in codec.feed(data[start : start + SLICE]):
-                    handle(event)
+                for event in way.codec.feed(data[start : start + SLICE]):
+                    way.handle(event)
                 if sink.congested:
                     await sink.drain(*FORWARD)
                 elif start + SLICE < len(data):
                     await asyncio.sleep(0)
-            await wait()
+            await way.wait()
 
-    async def _guard(self, way: Awaitable[None]) -> None:
+    async def _guard(self, way: _Way) -> None:
         try:
-            await way
+            await self._carry(way)
         except _Ended:
             pass
         except DeadlineExceeded as error:
