@@ -23,13 +23,14 @@ from egress.destination.local import LocalAddresses, expand_wildcards
 from egress.destination.resolver import NameResolver, ResolverSettings, WorkloadHosts
 from egress.destination.validate import DestinationSettings, OwnListeners
 from egress.engine.assemblies import Assemblies
+from egress.engine.carried import OriginStream
 from egress.engine.drain import Drain
 from egress.engine.enter import Front
 from egress.engine.origin import Upstream
 from egress.engine.stream import Stream
 from egress.engine.tunnel import Timeouts, Tunnel
 from egress.events.bus import EventBus
-from egress.events.event import Lifecycle, LifecycleStep, StateChange
+from egress.events.event import Lifecycle, LifecycleStep, Severity, StateChange
 from egress.events.settings import (
     Compat,
     Compress,
@@ -51,12 +52,15 @@ from egress.identity.trust import TofuMode
 from egress.l7.mcp_sessions import SessionTable
 from egress.model.address import IpAddress
 from egress.model.clock import SystemClock
-from egress.model.errors import DependencyError, Side
+from egress.model.errors import DependencyError
 from egress.model.message import RequestHead
 from egress.pipeline.ports import Services
 from egress.tls.ca import LocalAuthority, TrustFiles, open_authority, publish
 from egress.tls.cache import ContextCache
+from egress.upstream.chain import ChainDialer
 from egress.upstream.dial import Dialer, DialTimes
+from egress.upstream.health import Health
+from egress.upstream.plan import Hop, Routes
 from egress.upstream.pool import Pool, PoolLimits
 
 log = logging.getLogger(__name__)
@@ -85,7 +89,8 @@ class _Lasting:
     local: LocalAddresses
     failures: AuthFailures
     admission: Admission
-    pool: Pool[Stream]
+    pool: Pool[OriginStream]
+    dialer: ChainDialer[OriginStream]
     drain: Drain
     assemblies: Assemblies
     mcp_sessions: SessionTable
@@ -143,6 +148,7 @@ class Proxy:
         lasting = self._lasting(clock, events, authority, own)
         self._door = _door(self._candidate, lasting)
         try:
+            await self._take_routes(lasting)
             await self._serve(lasting, sinks, sockets, metrics_socket, trust, ready)
         finally:
             events.emit(Lifecycle(clock.now(), LifecycleStep.STOP))
@@ -171,10 +177,12 @@ class Proxy:
             self._tell_loaded(lasting, "loaded", self._candidate.generation)
             self._reloader = self._make_reloader(lasting)
             watching = group.create_task(self._reloader.run())
+            checking = group.create_task(lasting.dialer.watch())
             _settle_memory()
             ready(Ready(addresses, _spelled(metrics_socket) if metrics_socket else None, trust))
             await self._stop.wait()
             watching.cancel()
+            checking.cancel()
             listener.stop()
             endpoint.close()
             lasting.drain.begin()
@@ -216,10 +224,31 @@ class Proxy:
         identity.trust.pin(_pins(self._candidate.generation))
         return _Lasting(
             loop, clock, authority, identity, local, AuthFailures(clock), Admission(_admission_limits(settings)),
-            Pool(loop, _pool_limits(settings)), Drain(), Assemblies(),
+            Pool(loop, _pool_limits(settings)), self._way_out(loop, clock, events), Drain(), Assemblies(),
             SessionTable(clock), events, RuntimeCell(self._candidate.generation),
             tuple(own), anchor,
         )  # fmt: skip
+
+    def _way_out(
+        self, loop: asyncio.AbstractEventLoop, clock: SystemClock, events: EventBus
+    ) -> ChainDialer[OriginStream]:
+        def tell(hop: Hop, up: bool) -> None:
+            word, severity = ("enabled", Severity.INFO) if up else ("degraded", Severity.HIGH)
+            detail = f"upstream proxy {hop.name} is {'up' if up else 'down'}"
+            events.emit(StateChange(clock.now(), word, detail, severity, extra=(("proxy", hop.name),)))
+
+        dialer = ChainDialer(_dialer(self._candidate.settings, loop), Health(loop.time, tell), loop)
+        dialer.install(self._candidate.routes, _dialer(self._candidate.settings, loop))
+        return dialer
+
+    async def _take_routes(self, lasting: _Lasting) -> None:
+        """Tell of the corporate proxies, and start only with all of them where that is wanted."""
+        routes = self._candidate.routes
+        if not routes.hops:
+            return
+        _tell_routes(routes, lasting)
+        if routes.health.verify_at_start:
+            await lasting.dialer.verify()
 
     def _make_reloader(self, lasting: _Lasting) -> Reloader:
         settings = self._candidate.settings
@@ -239,6 +268,9 @@ class Proxy:
         lasting.identity.trust.mode = TofuMode(settings.identity.tofu)
         lasting.identity.trust.pin(_pins(candidate.generation))
         self._door = _door(candidate, lasting)
+        if candidate.routes != self._candidate.routes:
+            _tell_routes(candidate.routes, lasting)
+        lasting.dialer.install(candidate.routes, _dialer(settings, lasting.loop))
         lasting.cell.install(candidate.generation)
         self._candidate = candidate
         self._tell_loaded(lasting, "loaded", candidate.generation)
@@ -263,8 +295,6 @@ def _door(candidate: Candidate, lasting: _Lasting) -> Door:
     contexts = None
     if lasting.authority is not None:
         contexts = ContextCache(lasting.authority, settings.limits.leaf_cache, profile, lasting.clock)
-    times = DialTimes(settings.timeouts.connect_address, settings.timeouts.connect)
-    dialer = Dialer(lambda: Stream(lasting.loop, Side.UPSTREAM), times)
     services = Services(
         runtime=lasting.cell,
         identity=lasting.identity,
@@ -278,7 +308,7 @@ def _door(candidate: Candidate, lasting: _Lasting) -> Door:
     )
     return Door(
         services=services,
-        upstream=Upstream(dialer, lasting.pool, profile, settings.timeouts.tls_handshake),
+        upstream=Upstream(lasting.dialer, lasting.pool, profile, settings.timeouts.tls_handshake),
         front=Front(contexts, settings.engine.fast_lane == "auto", _run_mitm, _forward_mitm),
         timeouts=_timeouts(settings),
         admission=lasting.admission,
@@ -287,6 +317,18 @@ def _door(candidate: Candidate, lasting: _Lasting) -> Door:
         callers=Callers(candidate.agents, lasting.identity, _client_addresses(settings, lasting), lasting.failures),
         recheck=settings.identity.recheck,
     )
+
+
+def _dialer(settings: Settings, loop: asyncio.AbstractEventLoop) -> Dialer[OriginStream]:
+    times = DialTimes(settings.timeouts.connect_address, settings.timeouts.connect)
+    return Dialer(lambda: OriginStream(loop), times)
+
+
+def _tell_routes(routes: Routes, lasting: _Lasting) -> None:
+    word = "enabled" if routes.hops else "disabled"
+    names = ", ".join(map(str, routes.hops)) or "none"
+    detail = f"upstream proxies: {names}; {len(routes.no_proxy)} NO_PROXY items"
+    lasting.events.emit(StateChange(lasting.clock.now(), word, detail))
 
 
 async def _run_mitm(tunnel: Tunnel) -> None:

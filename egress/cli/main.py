@@ -1,7 +1,7 @@
 """The command tree: what can be typed and what it says about itself. The work is in the module of each command,
 imported when it runs, so that `egress check` does not pay for a proxy."""
 
-# ruff: noqa: PLC0415, PLR0917
+# ruff: noqa: PLC0415, PLR0913, PLR0917
 
 import os
 import sys
@@ -15,6 +15,7 @@ from egress import __version__
 from egress.model.errors import EgressError
 
 _RUN, _POLICY, _SET_UP = "Run", "Policy", "Set up and look up"
+_UPSTREAM = "Corporate proxy"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -92,6 +93,34 @@ def serve(
     ready_file: Annotated[
         Path | None, typer.Option(help="Written once connections are accepted: addresses and certificates as JSON.")
     ] = None,
+    upstream_proxy: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Corporate proxy, `http://HOST:PORT`.", rich_help_panel=_UPSTREAM),
+    ] = None,
+    upstream_no_proxy: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Destinations that go past it.", rich_help_panel=_UPSTREAM),
+    ] = None,
+    upstream_proxy_auth_file: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="File with `user:password` for it.", rich_help_panel=_UPSTREAM),
+    ] = None,
+    upstream_proxy_auth_allow_insecure: Annotated[
+        bool,
+        typer.Option(
+            "--upstream-proxy-auth-allow-insecure",
+            help="Send that in clear, as `http` proxies need it.",
+            rich_help_panel=_UPSTREAM,
+        ),
+    ] = False,
+    upstream_proxy_connect_by_hostname: Annotated[
+        bool,
+        typer.Option(
+            "--upstream-proxy-connect-by-hostname",
+            help="Ask it for names instead of checked addresses.",
+            rich_help_panel=_UPSTREAM,
+        ),
+    ] = False,
 ) -> None:
     """Run the proxy in the foreground.
 
@@ -100,8 +129,16 @@ def serve(
     """
     from egress.cli.serve import serve as run_serve
     from egress.config.overrides import Flags
+    from egress.config.proxy_flags import ProxyFlags
 
-    flags = Flags(config, tuple(policy or ()), listen, state_dir, events, log_level)
+    proxy = ProxyFlags(
+        upstream_proxy,
+        upstream_no_proxy,
+        upstream_proxy_auth_file,
+        upstream_proxy_auth_allow_insecure,
+        upstream_proxy_connect_by_hostname,
+    )
+    flags = Flags(config, tuple(policy or ()), listen, state_dir, events, log_level, proxy)
     raise typer.Exit(run_serve(flags, ready_file))
 
 

@@ -43,7 +43,7 @@ def _entries(section: type[Section], prefix: str, above: Trait) -> Iterator[Sett
         restart = own.restart or above.restart
         if nested is not None:
             inherited = Trait(restart, None if available else ())
-            suffix = "[]" if _is_many(field.annotation) else ""
+            suffix = _suffix(field.annotation)
             yield from _entries(nested, f"{prefix}{name}{suffix}.", inherited)
             continue
         yield SettingEntry(
@@ -93,8 +93,12 @@ def _section_of(annotation: Any) -> type[Section] | None:
     return None
 
 
-def _is_many(annotation: Any) -> bool:
-    return isinstance(get_origin(annotation), TypeAliasType)
+def _suffix(annotation: Any) -> str:
+    """How a key says that its section stands there many times: in a list, or under names."""
+    origin = get_origin(annotation)
+    if isinstance(origin, TypeAliasType):
+        return "[]"
+    return ".*" if isinstance(origin, type) and issubclass(origin, Mapping) else ""
 
 
 def _type_text(field: FieldInfo) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from egress.config.sections import Section, fixed, later, live
-from egress.config.types import Address, Count, Duration, FilePath, Many, Mode, Size, Uid, Wait, Wording, read_address
+from egress.config.types import Address, Count, FilePath, Many, Mode, Size, Uid, Wait, Wording, read_address
 
 Table = Annotated[Mapping[str, object], Wording("map")]
 AutoApprove = Annotated[object, Wording("`off` or map")]
@@ -102,25 +102,6 @@ class Inference(Section):
     prices: Tables = live({}, "price of tokens")
     virtual_keys: Tables = live({}, "keys of callers")
     on_store_error: Literal["block", "allow"] = live("block", "when spending is unknown")
-
-
-class Health(Section):
-    interval: Wait = live(15.0, "time between checks")
-    fail_after: Count = live(3, "failures until a hop is down")
-    mode: Literal["tcp", "connect"] = live("tcp", "how a hop is checked")
-    verify_at_start: bool = live(False, "start only with every hop up")
-
-
-class UpstreamProxy(Section):
-    proxies: Tables = live({}, "corporate proxies")
-    chains: Table = live({}, "sequences of them")
-    rules: Many[Table] = live((), "which destination takes which chain")
-    no_proxy: str = live("", "destinations that are dialled directly")
-    plain_http: Literal["direct", "absolute-form", "connect", "deny"] = live("direct", "requests without TLS")
-    target: Literal["ip", "hostname"] = live("ip", "what a corporate proxy is asked for")
-    handshake_timeout: Wait = live(30.0, "one hop")
-    credential_grace: Duration = live(300.0, "how long a replaced credential is still used")
-    health: Health = live(Health(), "checks of hops")
 
 
 class AdminUnix(Section):

@@ -1,7 +1,7 @@
 """From a settings file, flags and environment to `Settings`, or to everything that is wrong with them."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ class Loaded:
     settings: Settings
     file: Path | None
     warnings: tuple[Diagnostic, ...] = ()
+    locate: Callable[[KeyPath], Location] = lambda _path: Location("defaults")
+    """Where a key stands, or which flag said it."""
 
 
 def find_file(flag: Path | None, environment: Mapping[str, str]) -> Path | None:
@@ -52,7 +54,7 @@ def load(flags: Flags, environment: Mapping[str, str]) -> Loaded | tuple[Diagnos
         return document
     aliases, warnings = openshell_overrides(environment)
     overrides = (*aliases, *flags.overrides())
-    problems = [*_substitutions(document), *_validated(document), *_invalid(overrides)]
+    problems = [*_substitutions(document), *_validated(document), *_invalid(overrides), *flags.proxy.problems()]
     if not problems:
         problems += _conflicts(document, aliases)
     if problems:
@@ -63,7 +65,15 @@ def load(flags: Flags, environment: Mapping[str, str]) -> Loaded | tuple[Diagnos
         return settings
     settings = _absolute(settings, file.parent if file else Path.cwd())
     found = (*warnings, *_judge(settings, merged, overrides, file))
-    return found if has_errors(found) else Loaded(settings, file, found)
+    return found if has_errors(found) else Loaded(settings, file, found, _locator(merged, overrides))
+
+
+def _locator(document: Document, overrides: tuple[Override, ...]) -> Callable[[KeyPath], Location]:
+    def locate(path: KeyPath) -> Location:
+        source = next((item.place(path) for item in overrides if item.path == path[: len(item.path)]), None)
+        return Location(source) if source else document.locate_key(path)
+
+    return locate
 
 
 def _document(file: Path | None) -> Document | tuple[Diagnostic, ...]:
@@ -171,6 +181,8 @@ def _absolute_value(value: Any, directory: Path) -> Any:
             return value if value == _STANDARD_OUTPUT else directory / value
         case Section():
             return _absolute(value, directory)
+        case dict():
+            return {key: _absolute_value(item, directory) for key, item in value.items()}
         case tuple():
             return tuple(_absolute_value(item, directory) for item in value)
         case _:

@@ -1,10 +1,12 @@
 """Values that come from outside the settings file: start-up flags, and the variables that OpenShell images set."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from egress.config.proxy_flags import NO_PROXY_FLAGS, PROXY_FLAG, ProxyFlags
+from egress.config.proxy_flags import PARTS as PROXY_PARTS
 from egress.documents.diagnostic import Diagnostic, warning
 from egress.documents.location import KeyPath, Location
 
@@ -16,6 +18,12 @@ class Override:
     path: KeyPath
     value: Any
     source: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """For a value made of several flags: which of them said the key of that name."""
+
+    def place(self, path: KeyPath) -> str:
+        """The flag that said what stands at `path`."""
+        return next((self.parts[key] for key in map(str, reversed(path)) if key in self.parts), self.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,7 @@ class Flags:
     state_dir: Path | None = None
     events: str | None = None
     log_level: str | None = None
+    proxy: ProxyFlags = NO_PROXY_FLAGS
     check_origin: str | None = None
     """Offline commands judge what files say, wherever they are checked out; `off` for them."""
 
@@ -45,6 +54,9 @@ class Flags:
             yield Override(("events", "shorthand", "enabled"), False, "--events")
         if self.log_level is not None:
             yield Override(("logs", "level"), _log_level(self.log_level), "--log-level")
+        section = self.proxy.section()
+        if section:
+            yield Override(("upstream_proxy",), section, PROXY_FLAG, PROXY_PARTS)
         if self.check_origin is not None:
             yield Override(("reload", "check_origin"), self.check_origin, "this command")
 

@@ -21,7 +21,6 @@ from egress.config.later import (
     Store,
     Table,
     TokenGrants,
-    UpstreamProxy,
 )
 from egress.config.sections import Section, fixed, later, live, required
 from egress.config.types import (
@@ -51,6 +50,7 @@ from egress.config.types import (
     Word,
     read_address,
 )
+from egress.config.upstream import UpstreamProxy
 from egress.model.intent import DEFAULT_AGENT, AgentName
 
 DEFAULT_LISTEN: tuple[SocketAddress, ...] = (read_address("127.0.0.1:3128"),)
@@ -239,7 +239,7 @@ class Settings(Section):
     plugins: Plugins = later(Plugins(), "plugins")
     store: Store = later(Store(), "state shared by instances")
     inference: Inference = later(Inference(), "model routing")
-    upstream_proxy: UpstreamProxy = later(UpstreamProxy(), "corporate proxies")
+    upstream_proxy: UpstreamProxy = live(UpstreamProxy(), "corporate proxies")
     events: Events = live(Events(), "events")
     metrics: Metrics = live(Metrics(), "metrics")
     logs: Logs = live(Logs(), "diagnostic log")

@@ -4,14 +4,17 @@ import asyncio
 import ssl
 from dataclasses import replace
 
+from egress.engine.carried import OriginStream, proxy_lines
 from egress.engine.stream import DeadlineExceeded, Stream
 from egress.model.address import Scheme
 from egress.model.destination import PinnedDestination
-from egress.model.errors import PeerError, Side
+from egress.model.errors import PeerError
+from egress.model.message import ResponseHead
 from egress.model.verdict import Denial, DenialCode, ReasonCode, Stage
 from egress.pipeline.connection import OpenedConnection
 from egress.tls.profile import FAILURE_TEXT, TlsProfile, failure_reason
-from egress.upstream.dial import Dialer
+from egress.upstream.chain import ChainDialer
+from egress.upstream.plan import Route, Routes
 from egress.upstream.pool import Pool, PoolKey, Slot
 
 H1_ALPN = ("http/1.1",)
@@ -21,7 +24,11 @@ class Upstream:
     """Dialer, pool and TLS trust of one process."""
 
     def __init__(
-        self, dialer: Dialer[Stream], pool: Pool[Stream], profile: TlsProfile, handshake_seconds: float | None
+        self,
+        dialer: ChainDialer[OriginStream],
+        pool: Pool[OriginStream],
+        profile: TlsProfile,
+        handshake_seconds: float | None,
     ) -> None:
         self.dialer = dialer
         self.pool = pool
@@ -32,8 +39,14 @@ class Upstream:
         return OriginLink(self, connection)
 
 
-def make_upstream_stream(loop: asyncio.AbstractEventLoop) -> Stream:
-    return Stream(loop, Side.UPSTREAM)
+def proxy_refusal(stream: Stream, response: ResponseHead) -> Denial | None:
+    """A 407 of a corporate proxy to a request in absolute-form is ours to read, not the client's."""
+    if response.status != 407 or proxy_lines(stream) is None:
+        return None
+    return Denial(
+        Stage.UPSTREAM, DenialCode.UPSTREAM_UNREACHABLE, "the upstream proxy rejected our credential (407)",
+        ReasonCode.PROXY_AUTH_REJECTED,
+    )  # fmt: skip
 
 
 class OriginLink:
@@ -42,14 +55,20 @@ class OriginLink:
     A CONNECT dials before it is answered; that connection is parked here until the first bytes show its scheme.
     """
 
-    __slots__ = ("_connection", "_parked", "_prepared", "_slot", "_upstream", "pinned")
+    __slots__ = (
+        "_connection", "_parked", "_prepared", "_route", "_routes", "_slot", "_slot_routes", "_upstream", "pinned",
+    )  # fmt: skip
 
     def __init__(self, upstream: Upstream, connection: OpenedConnection) -> None:
         self._upstream = upstream
         self._connection = connection
-        self._slot: Slot[Stream] | None = None
-        self._parked: Stream | None = None
-        self._prepared: tuple[tuple[str, ...], Stream] | None = None
+        self._slot: Slot[OriginStream] | None = None
+        self._parked: OriginStream | None = None
+        self._prepared: tuple[tuple[str, ...], OriginStream] | None = None
+        self._slot_routes: Routes | None = None
+        """The routes that `_slot` was found under, None before the scheme is known."""
+        self._routes: Routes | None = None
+        self._route: Route | None = None
         self.pinned: PinnedDestination = connection.pinned
 
     async def ready(self) -> Denial | None:
@@ -57,7 +76,7 @@ class OriginLink:
         for scheme in (Scheme.HTTPS, Scheme.HTTP):
             if self._slot_for(scheme).idle:
                 return None
-        stream = await self._upstream.dialer.dial(self.pinned)
+        stream = await self._dial()
         if isinstance(stream, Denial):
             return stream
         self._parked = stream
@@ -66,16 +85,42 @@ class OriginLink:
     def settle(self, scheme: Scheme) -> None:
         """The scheme is known now; from here on connections are shared with equal tunnels."""
         self.pinned = replace(self.pinned, origin=replace(self.pinned.origin, scheme=scheme))
-        self._slot = self._slot_for(scheme)
+        self._find_slot()
 
-    def warm(self) -> Stream | None:
+    def _find_slot(self) -> None:
+        self._slot = self._slot_for(self.pinned.origin.scheme)
+        self._slot_routes = self._routes
+
+    def _current_slot(self) -> Slot[OriginStream] | None:
+        """What waits for this tunnel on the way that is in force: a reload may have led it elsewhere."""
+        if self._slot is not None and self._slot_routes is not self._upstream.dialer.routes:
+            self._find_slot()
+        return self._slot
+
+    def _usable(self, stream: OriginStream) -> bool:
+        """True while it lives and the way it took is in force."""
+        return not stream.lost and stream.route == self._way()
+
+    def _way(self) -> Route:
+        dialer = self._upstream.dialer
+        if self._route is None or self._routes is not dialer.routes:
+            self._routes = dialer.routes
+            self._route = dialer.route(self.pinned, self._connection.authorization.intent.ingress)
+        return self._route
+
+    async def _dial(self) -> OriginStream | Denial:
+        return await self._upstream.dialer.dial(self.pinned, self._connection.authorization.intent.ingress)
+
+    def warm(self) -> OriginStream | None:
         """An idle connection that carries HTTP/1.1. It may be dying: the origin's FIN can be on its way."""
-        return self._slot.take() if self._slot is not None else None
+        slot = self._current_slot()
+        return slot.take() if slot is not None else None
 
     async def prepare(self, alpn: tuple[str, ...]) -> None:
         """Verify the origin ahead of the first request. A connection for HTTP/1.1 waits in the pool, where an idle
         tunnel does not hold it; any other waits here. A failure is forgotten: the first request meets it again."""
-        if alpn == H1_ALPN and self._slot is not None and self._slot.idle:
+        slot = self._current_slot()
+        if alpn == H1_ALPN and slot is not None and slot.idle:
             return
         stream = await self.fresh(alpn)
         if isinstance(stream, Denial):
@@ -85,33 +130,37 @@ class OriginLink:
         else:
             self._prepared = (alpn, stream)
 
-    async def fresh(self, alpn: tuple[str, ...]) -> Stream | Denial:
+    async def fresh(self, alpn: tuple[str, ...]) -> OriginStream | Denial:
         """A connection that no exchange has used; TLS is up and verified when the scheme asks for it."""
         prepared, self._prepared = self._prepared, None
-        if prepared is not None and prepared[0] == alpn and not prepared[1].lost:
-            return prepared[1]
+        if prepared is not None:
+            if prepared[0] == alpn and self._usable(prepared[1]):
+                return prepared[1]
+            prepared[1].abort()
         stream = await self.raw()
         if isinstance(stream, Denial) or self.pinned.origin.scheme is not Scheme.HTTPS:
             return stream
         return await self._start_tls(stream, alpn)
 
-    async def raw(self) -> Stream | Denial:
+    async def raw(self) -> OriginStream | Denial:
         """A TCP connection, TLS left to whoever speaks through it."""
-        if self._parked is not None and not self._parked.lost:
-            stream, self._parked = self._parked, None
-            return stream
-        self._parked = None
-        return await self._upstream.dialer.dial(self.pinned)
+        parked, self._parked = self._parked, None
+        if parked is not None:
+            if self._usable(parked):
+                return parked
+            parked.abort()
+        return await self._dial()
 
     def release(self, stream: Stream) -> None:
         """Give back a connection whose exchange ended cleanly on both sides."""
-        if self._slot is None:
+        slot = self._current_slot()
+        if slot is None or not isinstance(stream, OriginStream) or not self._usable(stream):
             stream.close()
             return
         tls = stream.tls
-        if tls is not None and self._slot.session is None and tls.session is not None and tls.session.has_ticket:
-            self._slot.session = tls.session
-        self._slot.give(stream)
+        if tls is not None and slot.session is None and tls.session is not None and tls.session.has_ticket:
+            slot.session = tls.session
+        slot.give(stream)
 
     def close(self) -> None:
         """Drop what was dialled and never used."""
@@ -120,7 +169,7 @@ class OriginLink:
                 stream.abort()
         self._parked = self._prepared = None
 
-    async def _start_tls(self, stream: Stream, alpn: tuple[str, ...]) -> Stream | Denial:
+    async def _start_tls(self, stream: OriginStream, alpn: tuple[str, ...]) -> OriginStream | Denial:
         session = self._slot.session if self._slot is not None and alpn == H1_ALPN else None
         try:
             await stream.start_tls(
@@ -155,10 +204,11 @@ class OriginLink:
         if self._slot is not None:
             self._slot.session = None
 
-    def _slot_for(self, scheme: Scheme) -> Slot[Stream]:
+    def _slot_for(self, scheme: Scheme) -> Slot[OriginStream]:
         authorization = self._connection.authorization
         key = PoolKey(
             authorization.intent.agent, authorization.entry, authorization.endpoints,
             replace(self.pinned.origin, scheme=scheme), self.pinned.addresses, self._upstream.profile,
+            self._way(),
         )  # fmt: skip
         return self._upstream.pool.slot(key)

@@ -26,12 +26,16 @@ def files_of(settings: Settings, file: Path | None) -> tuple[Path, ...]:
 
 
 def secret_files(settings: Settings) -> Iterator[Path]:
-    """Files whose content is used as it stands: passwords, and the authorities of origins."""
+    """Files whose content is used as it stands: credentials, and the authorities of origins and proxies."""
     for agent in settings.agents:
         if agent.match.proxy_auth is not None:
             yield agent.match.proxy_auth.password_file
     if settings.tls.upstream_ca_file is not None:
         yield settings.tls.upstream_ca_file
+    for proxy in settings.upstream_proxy.proxies.values():
+        auth = proxy.auth
+        named = (proxy.ca_file, proxy.client_cert, auth.basic_file, auth.digest_file, auth.bearer_file)
+        yield from (path for path in named if path is not None)
 
 
 def fingerprint(files: Iterable[Path]) -> str:

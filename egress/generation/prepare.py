@@ -15,6 +15,7 @@ from egress.documents.location import Location
 from egress.documents.yaml import Document, read
 from egress.generation.files import files_of, fingerprint, policy_files, secret_files
 from egress.generation.generation import AgentTerms, Generation
+from egress.generation.routes import routes_of
 from egress.identity.agents import AgentSpec, AgentTable, read_password
 from egress.identity.links import LinkLoop, resolve_in_root
 from egress.l7 import graphql
@@ -25,6 +26,7 @@ from egress.model.process import IdentityMode
 from egress.policy.compile import compile_policy
 from egress.policy.compiled import CompiledPolicy, Protocol
 from egress.tls.profile import TlsProfile
+from egress.upstream.plan import Routes
 
 READ_ATTEMPTS = 5
 """Times the files are read before it is said that they keep changing."""
@@ -38,6 +40,7 @@ class Candidate:
     generation: Generation
     agents: AgentTable
     profile: TlsProfile
+    routes: Routes
     files: tuple[Path, ...]
     """What it was read from, directories and secret files included."""
     fingerprint: str
@@ -78,6 +81,7 @@ def _read_once(
     policies, sources = _policies(settings, found)
     agents = _agents(settings, found)
     profile = _profile(settings, found)
+    routes = routes_of(settings, loaded.locate, found)
     if profile is None or has_errors(found):
         return tuple(found)
     terms = {
@@ -87,7 +91,7 @@ def _read_once(
     generation = Generation(number, terms, _digest(terms), sources=tuple(str(file) for file in sources))
     files = files_of(settings, loaded.file)
     secrets = fingerprint(secret_files(settings))
-    return Candidate(settings, generation, agents, profile, files, fingerprint(files), secrets, tuple(found))
+    return Candidate(settings, generation, agents, profile, routes, files, fingerprint(files), secrets, tuple(found))
 
 
 def _profile(settings: Settings, found: list[Diagnostic]) -> TlsProfile | None:

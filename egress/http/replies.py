@@ -93,6 +93,8 @@ def envelope(denial: Denial, scene: Scene) -> dict[str, object]:
     }
     if denial.reason_code is not None:
         body["reason_code"] = denial.reason_code.value
+        if denial.reason_code.at_proxy:
+            body["via"] = "upstream_proxy"
     if denial.hints:
         body["hints"] = list(denial.hints)
     return body

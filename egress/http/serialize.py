@@ -10,12 +10,18 @@ ESTABLISHED = b"HTTP/1.1 200 Connection Established\r\n\r\n"
 _CLOSE = b"Connection: close\r\n"
 
 
-def request_bytes(head: RequestHead, *, expect: bytes | None = None) -> bytes:
+def request_bytes(head: RequestHead, *, expect: bytes | None = None, proxy: bytes | None = None) -> bytes:
     """A request head in origin-form with `Host` first and framing stated once.
 
-    `expect` is the `Expect` value to pass on, when the origin is to answer it.
+    `expect` is the `Expect` value to pass on, when the origin is to answer it. `proxy` holds field lines for a proxy
+    that is at the other end: the request is in absolute-form then (RFC 9112 section 3.2.2).
     """
-    parts = [f"{head.method} {head.target} HTTP/1.1\r\nHost: ".encode("ascii"), host_field(head.origin), b"\r\n"]
+    host = host_field(head.origin)
+    authority = b"" if proxy is None else b"http://" + host
+    line = b"%b %b%b HTTP/1.1\r\nHost: %b\r\n"
+    parts = [line % (head.method.encode("ascii"), authority, head.target.encode("ascii"), host)]
+    if proxy is not None:
+        parts.append(proxy)
     parts += [b"%b: %b\r\n" % line for line in head.fields]
     parts.append(_framing(head.framing))
     if head.upgrade is not None:

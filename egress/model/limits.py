@@ -41,6 +41,10 @@ class Limits:
     """A ClientHello larger than this is refused with a TLS alert."""
     expect_wait_seconds: float = 1.0
     """Silence of an origin after `Expect: 100-continue` before we answer 100 ourselves."""
+    proxy_reply_bytes: int = 8 * KIB
+    """Head of a corporate proxy's reply to CONNECT. Beyond: 502 with `proxy_malformed_reply`."""
+    proxy_interim_replies: int = 3
+    """1xx heads of a corporate proxy before that reply. Beyond: the same."""
     rpc_batch_messages: int = 1000
     """Messages of one JSON-RPC batch. Beyond: 400 `invalid_jsonrpc_request`."""
     mcp_reply_bytes: int = 4 * MIB

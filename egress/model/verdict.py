@@ -100,6 +100,25 @@ class ReasonCode(StrEnum):
     CONNECT_REFUSED = "connect_refused"
     CONNECT_TIMEOUT = "connect_timeout"
     NO_ROUTE = "no_route"
+    PROXY_CONNECT_FAILED = "proxy_connect_failed"
+    PROXY_TIMEOUT = "proxy_timeout"
+    PROXY_TLS_FAILED = "proxy_tls_failed"
+    PROXY_MALFORMED_REPLY = "proxy_malformed_reply"
+    PROXY_AUTH_REJECTED = "proxy_auth_rejected"
+    PROXY_REFUSED_301 = "proxy_refused_301"
+    PROXY_REFUSED_302 = "proxy_refused_302"
+    PROXY_REFUSED_307 = "proxy_refused_307"
+    PROXY_REFUSED_400 = "proxy_refused_400"
+    PROXY_REFUSED_403 = "proxy_refused_403"
+    PROXY_REFUSED_404 = "proxy_refused_404"
+    PROXY_REFUSED_405 = "proxy_refused_405"
+    PROXY_REFUSED_429 = "proxy_refused_429"
+    PROXY_REFUSED_500 = "proxy_refused_500"
+    PROXY_REFUSED_501 = "proxy_refused_501"
+    PROXY_REFUSED_502 = "proxy_refused_502"
+    PROXY_REFUSED_503 = "proxy_refused_503"
+    PROXY_REFUSED_504 = "proxy_refused_504"
+    PROXY_REFUSED_OTHER = "proxy_refused_other"
     EXPIRED = "expired"
     NAME_MISMATCH = "name_mismatch"
     UNKNOWN_ISSUER = "unknown_issuer"
@@ -107,6 +126,11 @@ class ReasonCode(StrEnum):
     CONNECTIONS = "connections"
     CALLER_CONNECTIONS = "caller_connections"
     DESCRIPTORS = "descriptors"
+
+    @property
+    def at_proxy(self) -> bool:
+        """True when a corporate proxy on the way out failed or refused."""
+        return self.value.startswith("proxy_")
 
 
 class RuleKind(StrEnum):

@@ -16,7 +16,7 @@ STAGGER_SECONDS = 0.25
 """Head start of an address over the next one (RFC 8305 section 5)."""
 
 _NO_ROUTE = frozenset((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT))
-_NO_DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE))
+NO_DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,14 @@ class Dialer[S: Poolable]:
         """The first address that answers, each given a short head start over the next."""
         try:
             async with asyncio.timeout(self._times.total):
-                return await self._race(pinned.addresses, pinned.origin.port)
+                return await self.race(pinned.addresses, pinned.origin.port)
         except TimeoutError:
             return _denial(pinned, TimeoutError())
         except OSError as error:
             return _denial(pinned, error)
 
-    async def _race(self, addresses: tuple[IpAddress, ...], port: Port) -> S:
+    async def race(self, addresses: tuple[IpAddress, ...], port: Port) -> S:
+        """The same without a deadline for all together. Raises `OSError`."""
         if len(addresses) == 1:
             return await self._attempt(addresses[0], port)
         first: asyncio.Future[S] = asyncio.get_running_loop().create_future()
@@ -107,7 +108,7 @@ def _denial(pinned: PinnedDestination, error: OSError) -> Denial:
         code, reason_code = DenialCode.UPSTREAM_TIMEOUT, ReasonCode.CONNECT_TIMEOUT
     elif error.errno in _NO_ROUTE:
         reason_code = ReasonCode.NO_ROUTE
-    elif error.errno in _NO_DESCRIPTORS:
+    elif error.errno in NO_DESCRIPTORS:
         return Denial(Stage.UPSTREAM, DenialCode.OVERLOADED, "no free descriptor to dial with", ReasonCode.DESCRIPTORS)
     text = "timed out" if code is DenialCode.UPSTREAM_TIMEOUT else "failed"
     return Denial(Stage.UPSTREAM, code, f"connection to {pinned.origin} {text}", reason_code)

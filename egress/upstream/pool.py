@@ -37,6 +37,8 @@ class PoolKey:
     addresses: tuple[IpAddress, ...]
     trust: object
     """The TLS profile that verified it, by identity: a reload that takes an authority back leaves nothing warm."""
+    route: object
+    """Direct, or through which proxies."""
 
 
 @dataclass(frozen=True, slots=True)

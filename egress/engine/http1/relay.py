@@ -3,8 +3,9 @@
 import asyncio
 from enum import Enum
 
+from egress.engine.carried import proxy_lines
 from egress.engine.http1.body import BodyReader, BodyWriter
-from egress.engine.origin import H1_ALPN, OriginLink
+from egress.engine.origin import H1_ALPN, OriginLink, proxy_refusal
 from egress.engine.stream import DeadlineExceeded, Stream
 from egress.engine.tunnel import Timeouts
 from egress.http.head import interpret_response
@@ -161,7 +162,7 @@ class Relay:
         if head.expect_continue and not self._body.complete:
             expect = b"100-continue"
             self._may_send_body = asyncio.Event()
-        origin.write(request_bytes(head, expect=expect) + held)
+        origin.write(request_bytes(head, expect=expect, proxy=proxy_lines(origin)) + held)
         try:
             if self._body.complete:
                 return await self._answer(origin, head)
@@ -244,9 +245,10 @@ class Relay:
         if response is None:
             origin.abort()
             return None if origin.received == seen else _protocol_error("the origin broke off its reply")
-        checked = (
-            _protocol_error(response.reason) if isinstance(response, Malformed) else self._exchange.respond(response)
-        )
+        if isinstance(response, Malformed):
+            checked: ResponseHead | Denial = _protocol_error(response.reason)
+        else:
+            checked = proxy_refusal(origin, response) or self._exchange.respond(response)
         if isinstance(checked, Denial):
             origin.abort()
             return checked

@@ -46,6 +46,7 @@ from egress.engine.mitm.messages import (
     Superseded,
     Wire,
 )
+from egress.engine.origin import proxy_refusal
 from egress.model.limits import KIB, LIMITS
 from egress.model.message import RequestHead, ResponseHead
 from egress.model.outcome import ByteCounts, RelayOutcome
@@ -260,7 +261,8 @@ class ExchangeStream:
         exchange = self._exchange
         assert exchange is not None
         response: Any = event.response
-        checked = exchange.respond(response)
+        refused = proxy_refusal(self._wire.stream, response) if self._wire is not None else None
+        checked = refused or exchange.respond(response)
         if isinstance(checked, Denial):
             yield from self._drop_origin()
             yield from self._refuse(checked)

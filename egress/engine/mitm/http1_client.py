@@ -16,6 +16,7 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseTrailers,
 )
 
+from egress.engine.carried import proxy_lines
 from egress.engine.mitm.bodies import BodyDecoder, BodyEncoder
 from egress.engine.mitm.messages import (
     Commands,
@@ -91,7 +92,8 @@ class Http1Client(HttpConnection):
         self._seen = self._wire.stream.received
         self._encoder = BodyEncoder(event.head.framing)
         self._state = State.HEAD
-        yield SendData(self.conn, request_bytes(event.head, expect=b"100-continue" if event.expect else None))
+        expect = b"100-continue" if event.expect else None
+        yield SendData(self.conn, request_bytes(event.head, expect=expect, proxy=proxy_lines(self._wire.stream)))
 
     def _request_data(self, event: RequestData) -> Commands:
         yield SendData(self.conn, self._encoder.encode(event.data))

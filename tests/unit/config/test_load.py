@@ -154,7 +154,6 @@ def test_everything_wrong_is_told_at_once(file: Path) -> None:
         ("reload: {grace: 5s}", "3:10", "reload.grace"),
         ("reload: {history: 3}", "3:10", "reload.history"),
         ("store: {backend: redis}", "3:1", "store"),
-        ("upstream_proxy: {target: hostname}", "3:1", "upstream_proxy"),
         ("plugins: {enabled: [x]}", "3:1", "plugins"),
         ("policy_local: {proposals: true}", "3:1", "policy_local"),
         ("advisor: {auto_approve: {daily: 3}}", "3:1", "advisor"),
