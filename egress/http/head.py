@@ -1,5 +1,6 @@
 """Tokens to meaning: the only place where a request or response head is interpreted.
 
+Pure functions of frozen values; what clients and origins repeat is remembered, the last few hundred heads of it.
 Refuses what it cannot state unambiguously; repairs nothing. http-surface.md sections 2, 4, 7 and 10.
 """
 
@@ -31,6 +32,7 @@ class _Sorted:
     special: Mapping[bytes, list[bytes]]
 
 
+@lru_cache(maxsize=REMEMBERED_HEADS)
 def interpret_tunnelled(wire: WireHead, origin: Origin) -> RequestHead | Malformed:
     """Meaning of a request inside a tunnel to `origin` (scheme already known): its authority must be the tunnel's."""
     sorted_fields = _sort(wire.lines)
@@ -68,6 +70,7 @@ def check_connect(wire: WireHead) -> Malformed | None:
     return framing if isinstance(framing, Malformed) else None
 
 
+@lru_cache(maxsize=REMEMBERED_HEADS)
 def interpret_response(wire: WireStatus, method: str) -> ResponseHead | Malformed:
     """Meaning of an origin's response head to a `method` request (RFC 9112 section 6.3)."""
     sorted_fields = _sort(wire.lines)
