@@ -151,7 +151,6 @@ def test_everything_wrong_is_told_at_once(file: Path) -> None:
         ("events: {sinks: [{type: syslog}]}", "3:10", "events.sinks"),
         ("admin: {tcp: {enabled: true}}", "3:1", "admin"),
         ("admin: {unix: {path: a.sock}}", "3:1", "admin"),
-        ("reload: {grace: 5s}", "3:10", "reload.grace"),
         ("reload: {history: 3}", "3:10", "reload.history"),
         ("store: {backend: redis}", "3:1", "store"),
         ("plugins: {enabled: [x]}", "3:1", "plugins"),
