@@ -47,16 +47,20 @@ def _look_at(procfs: Procfs, pid: int, wanted: dict[str, int], seen: Walk) -> No
         seen.unreadable.append(pid)
 
 
+MAX_PAUSE = 0.1
+"""Seconds between the beginnings of two walks, at most."""
+
 type _Waiting = tuple[int, Callable[[Walk], object], Future[object]]
 
 
 class OwnerWalker:
     """One thread that walks. What follows a walk for one look-up runs in it too, so it must not wait for anything."""
 
-    def __init__(self, look: Callable[[set[int]], Walk], pause: float = 0.0) -> None:
-        """`look` does one walk. Two walks begin at least `pause` seconds apart, so that under load one serves many."""
+    def __init__(self, look: Callable[[set[int]], Walk], share: float = 1.0) -> None:
+        """`look` does one walk. Walks take at most `share` of the time (up to `MAX_PAUSE` between two of them): under
+        load one walk serves all that came meanwhile, and many processes on the machine do not mean many walks."""
         self._look = look
-        self._pause = pause
+        self._share = share
         self._waiting: list[_Waiting] = []
         self._changed = threading.Condition()
         self._closed = False
@@ -82,9 +86,9 @@ class OwnerWalker:
             self._changed.notify()
 
     def _run(self) -> None:
-        began = -self._pause
+        next_walk = 0.0
         while True:
-            wait = began + self._pause - time.monotonic()
+            wait = next_walk - time.monotonic()
             if wait > 0:
                 time.sleep(wait)
             with self._changed:
@@ -96,6 +100,7 @@ class OwnerWalker:
                     return
             began = time.monotonic()
             self._answer([item for item in batch if item[2].set_running_or_notify_cancel()])
+            next_walk = began + min((time.monotonic() - began) / self._share, MAX_PAUSE)
 
     def _answer(self, batch: list[_Waiting]) -> None:
         try:

@@ -26,8 +26,8 @@ from egress.model.process import Evidence, EvidenceUnavailable, Process, Process
 log = logging.getLogger(__name__)
 
 DEADLINE_SECONDS = 2.0
-PAUSE_SECONDS = 0.005
-"""Between the beginnings of two walks: what connections wait at most for one that serves several of them."""
+WALK_SHARE = 0.1
+"""Of one core, for walks of /proc."""
 RETRY_DELAYS = (0.002, 0.012, 0.036)
 """The client's end may become visible after accept(): three more looks within 50 ms."""
 MAX_OWNERS = 64
@@ -119,7 +119,7 @@ class ProcessIdentity:
             else Namespace(settings.netns, proc / "thread-self/net", enter_to_read=True)
         )
         self._walks = WalkProcess(self._procfs)
-        self._walker = OwnerWalker(self._walks if procfs is None else self._walks.here, PAUSE_SECONDS)
+        self._walker = OwnerWalker(self._walks if procfs is None else self._walks.here, WALK_SHARE)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="identity")
         self._readers: tuple[Walk, dict[int | None, LineageReader]] | None = None
         self._recent: OrderedDict[SocketPair, _Identified] = OrderedDict()
