@@ -68,11 +68,17 @@ class Dialer[S: Poolable]:
             else:
                 first.set_result(stream)
 
-        async with asyncio.TaskGroup() as group:
-            runners = [group.create_task(runner(index, address)) for index, address in enumerate(addresses)]
-            await asyncio.wait((first,))
-            for task in runners:
-                task.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                runners = [group.create_task(runner(index, address)) for index, address in enumerate(addresses)]
+                await asyncio.wait((first,))
+                for task in runners:
+                    task.cancel()
+        except BaseException:
+            # Cancelled in the turn in which a connection came up: nobody will take it.
+            if first.done() and first.exception() is None:
+                first.result().abort()
+            raise
         return first.result()
 
     async def _attempt(self, address: IpAddress, port: Port) -> S:
