@@ -157,10 +157,17 @@ class OriginLink:
         if slot is None or not isinstance(stream, OriginStream) or not self._usable(stream):
             stream.close()
             return
-        tls = stream.tls
-        if tls is not None and slot.session is None and tls.session is not None and tls.session.has_ticket:
-            slot.session = tls.session
+        if slot.session is None:
+            slot.session = self._resumable(stream.tls)
         slot.give(stream)
+
+    def _resumable(self, tls: ssl.SSLObject | None) -> ssl.SSLSession | None:
+        """The session for the next connection. Sessions belong to the context they were made in: one that was offered
+        HTTP/2 as well is of no use to those that are not."""
+        if tls is None or tls.context is not self._upstream.profile.upstream_context(H1_ALPN):
+            return None
+        session = tls.session
+        return session if session is not None and session.has_ticket else None
 
     def close(self) -> None:
         """Drop what was dialled and never used."""
