@@ -162,7 +162,7 @@ class ChainDialer[S: HopStream]:
         """Raises `DependencyError` unless every proxy that we reach ourselves is well."""
         for hop, failure in (await self.check()).items():
             if failure is not None:
-                raise DependencyError(f"upstream proxy {hop.name}", failure.text)
+                raise DependencyError(f"upstream proxy {hop.name}", failure.told_operators)
 
     async def check(self) -> dict[Hop, Failure | None]:
         """Look at each of them now, all at once."""
@@ -289,7 +289,7 @@ class ChainDialer[S: HopStream]:
             try:
                 await stream.start_tls(hop.context, server_side=False, server_hostname=hop.server_name)
             except ssl.SSLCertVerificationError as error:
-                return _tls_failed(f"shows a certificate that is not trusted: {error.verify_message}")
+                return _tls_failed("shows a certificate that is not trusted", error.verify_message)
             except (ssl.SSLError, PeerError):
                 return _tls_failed("failed the TLS handshake")
             journey.stream = stream.over()
@@ -329,5 +329,5 @@ def _silence[S: HopStream](journey: _Journey[S]) -> Failure:
     return Failure(ReasonCode.PROXY_TIMEOUT, meaning, "did not answer in time")
 
 
-def _tls_failed(text: str) -> Failure:
-    return Failure(ReasonCode.PROXY_TLS_FAILED, Meaning.UNREACHED, text)
+def _tls_failed(text: str, detail: str = "") -> Failure:
+    return Failure(ReasonCode.PROXY_TLS_FAILED, Meaning.UNREACHED, text, detail=detail)

@@ -32,12 +32,18 @@ class Meaning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`text` ends the sentence "the upstream proxy …" and names nobody. `challenges` are those of a 407."""
+    """`text` ends the sentence "the upstream proxy …" and names nobody; `detail` says more to operators.
+    `challenges` are those of a 407."""
 
     reason: ReasonCode
     meaning: Meaning
     text: str
     challenges: tuple[str, ...] = ()
+    detail: str = ""
+
+    @property
+    def told_operators(self) -> str:
+        return f"{self.text}: {self.detail}" if self.detail else self.text
 
 
 def refused(status: int, text: str) -> Failure:
@@ -63,5 +69,5 @@ def denial_of(failure: Failure, hop: Hop, attempts: int) -> Denial:
         code,
         f"the upstream proxy {failure.text}",
         failure.reason,
-        log_reason=f"upstream proxy {hop.name} {failure.text}{tried}",
+        log_reason=f"upstream proxy {hop.name} {failure.told_operators}{tried}",
     )

@@ -74,16 +74,24 @@ class Daemon:
 
     def asked(self) -> str:
         """What the proxy wrote about the requests it saw."""
-        return self.log.read_text(errors="replace") if self.log.exists() else ""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "".join(line for line in text.splitlines(keepends=True) if "transaction-end-before-headers" not in line)
+
+    def saw(self, text: str, within: float = 3.0) -> bool:
+        """True once the log has that text; tunnels are logged when they end."""
+        end = time.monotonic() + within
+        while text not in self.asked():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        return True
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(3)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            self._process.kill()
+            self._process.wait()
+        for shared in Path("/dev/shm").glob(f"corp{self.port}-*"):
+            shared.unlink()
 
     def __enter__(self) -> Self:
         self.start()

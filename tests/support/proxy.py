@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -112,7 +112,11 @@ class EgressProcess:
         trust: Path | None = None,
         settings: Mapping[str, Any] | None = None,
         descriptors: int | None = None,
+        flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        launcher: Sequence[str] = (),
     ) -> None:
+        """`launcher` stands before the command, as `ip netns exec NAME`."""
         # Short: the admin socket lives below and a socket path ends at 107 bytes.
         self.directory = Path(tempfile.mkdtemp(prefix="egress-"))
         self.config_file = configure(self.directory, policy, aliases=aliases, trust=trust, settings=settings)
@@ -121,16 +125,21 @@ class EgressProcess:
         self.stderr_file = self.directory / "stderr.txt"
         self._ready_file = self.directory / "ready.json"
         self._descriptors = descriptors
+        self._flags = flags
+        self._environment = environment or {}
+        self._launcher = launcher
         self._read = 0
         self._seen: list[dict[str, Any]] = []
         self._start()
 
     def _start(self) -> None:
         command = [COMMAND, "serve", "--config", str(self.config_file), "--ready-file", str(self._ready_file)]
+        command = [*self._launcher, *command, *self._flags]
         if self._descriptors:
             command = ["prlimit", f"--nofile={self._descriptors}", *command]
+        environment = plain_environment(**self._environment)
         with self.stderr_file.open("wb") as errors:
-            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=plain_environment())
+            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
         end = time.monotonic() + START_SECONDS
         while not self._ready_file.exists():
             if self.process.poll() is not None or time.monotonic() > end:
