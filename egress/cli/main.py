@@ -198,7 +198,24 @@ def explain(
     target: Annotated[
         str, typer.Argument(metavar="URL|HOST:PORT", help="What is asked for. HOST:PORT asks for a connection only.")
     ],
-    method: Annotated[str, typer.Option("--method", "-X", help="Request method.")] = "GET",
+    method: Annotated[
+        str | None, typer.Option("--method", "-X", help="Request method. Default: GET, with a body POST.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="A field; may be repeated.")
+    ] = None,
+    body: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT|@FILE", help="Body of the request; application/json unless a header says else."),
+    ] = None,
+    message: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT|@FILE", help="A text message on the WebSocket that is opened; may be repeated."),
+    ] = None,
+    binary_message: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT|@FILE", help="A binary message, after those of text; may be repeated."),
+    ] = None,
     binary: Annotated[str | None, typer.Option(help="Path of the program that asks.")] = None,
     ancestor: Annotated[
         list[str] | None, typer.Option(help="Path of a program above it, nearest first; may be repeated.")
@@ -210,12 +227,17 @@ def explain(
 ) -> None:
     """Decide one request as the proxy would, without a network, and say which rule decided and why others did not.
 
+    Bodies and WebSocket messages are read as the endpoint's protocol reads them.
+
     Exit code 0: allowed. 10: denied. 11: cannot be told from this alone.
     """
     from egress.cli.explain import Inquiry
     from egress.cli.explain import explain as run_explain
 
-    inquiry = Inquiry(target, method, binary, tuple(ancestor or ()), agent)
+    inquiry = Inquiry(
+        target, method, binary, tuple(ancestor or ()), agent,
+        tuple(header or ()), body, tuple(message or ()), tuple(binary_message or ()),
+    )  # fmt: skip
     raise typer.Exit(run_explain(inquiry, tuple(policy or ()), config, as_json=as_json))
 
 
@@ -231,7 +253,10 @@ def policy_tests(
 ) -> None:
     """Run policy tests: requests with the answer they must get.
 
-    Tests stand in files of their own or under `tests:` in the policy. Exit code 0: all pass. 1: some do not.
+    Tests stand in files of their own or under `tests:` in the policy. Each has a `request` (`url`, `method`, `headers`
+    and `body`, which is sent as JSON when it is not text), for a WebSocket its `messages`, and what to `expect`.
+
+    Exit code 0: all pass. 1: some do not.
     """
     from egress.cli.test import test as run_test
 

@@ -1,6 +1,7 @@
 """From what people write (a URL, a test's `request`) to the question that the stages are asked."""
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +15,16 @@ from egress.model.intent import AgentName, Ingress
 from egress.model.message import Malformed, WireHead
 from egress.model.process import Process, ProcessEvidence
 from egress.pipeline.explain import Payload, Question
+from egress.pipeline.explain_exchange import Content, Message
 
-_URL = re.compile(r"(https?)://([^/?#]+)([^#]*)", re.IGNORECASE)
+_URL = re.compile(r"(https?|wss?)://([^/?#]+)([^#]*)", re.IGNORECASE)
+_WEBSOCKET = {"ws": Scheme.HTTP, "wss": Scheme.HTTPS}
+_HANDSHAKE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+}
 _KEYS = frozenset(("method", "url", "headers", "body", "connect", "raw"))
 
 
@@ -33,26 +42,31 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request in a person's words."""
+    """One request in a person's words, and the messages that follow it when it opens a WebSocket. `body` is None when
+    it is left open."""
 
     url: str
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: str = ""
+    body: bytes | None = None
+    messages: tuple[Message, ...] = ()
 
 
 def ask_for_request(request: HttpRequest, agent: AgentName, program: Program) -> Question:
-    """`https` is asked inside a CONNECT tunnel, `http` in absolute-form: what clients of a proxy do."""
+    """`https` is asked inside a CONNECT tunnel, `http` in absolute-form, WebSockets in a tunnel always: what clients
+    of a proxy do."""
     url = _URL.fullmatch(request.url.partition("#")[0])
     if url is None:
-        raise Unanswerable(f"`{request.url}` is no http or https URL")
-    scheme = Scheme(url[1].lower())
+        raise Unanswerable(f"`{request.url}` is no http, https, ws or wss URL")
+    word = url[1].lower()
+    scheme = _WEBSOCKET.get(word) or Scheme(word)
     origin = _origin(scheme, url[2])
     rest = url[3] if url[3].startswith("/") else f"/{url[3]}"
-    secure = scheme is Scheme.HTTPS
-    head = _head(request, rest if secure else f"{scheme}://{url[2]}{rest}", _host_field(origin))
-    ingress = Ingress.CONNECT if secure else Ingress.FORWARD
-    return Question(agent, ingress, origin, head, evidence_of(program))
+    websocket = word in _WEBSOCKET or bool(request.messages)
+    tunnelled = websocket or scheme is Scheme.HTTPS
+    head = _head(request, rest if tunnelled else f"{scheme}://{url[2]}{rest}", _fields(request, origin, websocket))
+    ingress = Ingress.CONNECT if tunnelled else Ingress.FORWARD
+    return Question(agent, ingress, origin, head, evidence_of(program), Content(request.body, request.messages))
 
 
 def ask_for_connection(target: str, payload: Payload, agent: AgentName, program: Program) -> Question:
@@ -63,14 +77,17 @@ def ask_for_connection(target: str, payload: Payload, agent: AgentName, program:
     return Question(agent, Ingress.CONNECT, origin, payload, evidence_of(program))
 
 
-def ask_from_test(request: Mapping[str, Any], agent: AgentName, program: Program) -> Question:
-    """The `request` of a policy test: `{method, url, headers, body}`, `{connect: host:port}` or `{raw: host:port}`."""
+def ask_from_test(
+    request: Mapping[str, Any], agent: AgentName, program: Program, messages: Sequence[Any] = ()
+) -> Question:
+    """The `request` of a policy test: `{method, url, headers, body}`, `{connect: host:port}` or `{raw: host:port}`,
+    and its `messages`."""
     unknown = sorted(set(request) - _KEYS)
     if unknown:
         raise Unanswerable(f"request: unknown key `{unknown[0]}`")
     for key, payload in (("connect", Payload.NOTHING), ("raw", Payload.RAW)):
         if key in request:
-            if len(request) > 1:
+            if len(request) > 1 or messages:
                 raise Unanswerable(f"request: `{key}` stands alone")
             return ask_for_connection(str(request[key]), payload, agent, program)
     if "url" not in request:
@@ -82,7 +99,8 @@ def ask_from_test(request: Mapping[str, Any], agent: AgentName, program: Program
         str(request["url"]),
         str(request.get("method", "GET")),
         {str(name): str(value) for name, value in headers.items()},
-        str(request.get("body", "")),
+        _written(request["body"]).encode() if "body" in request else None,
+        tuple(map(_message, messages)),
     )
     return ask_for_request(asked, agent, program)
 
@@ -122,10 +140,30 @@ def _host_field(origin: Origin) -> str:
     return origin.host.bracketed if origin.port == DEFAULT_PORTS[origin.scheme] else str(origin)
 
 
-def _head(request: HttpRequest, target: str, host: str) -> WireHead | Malformed:
+def _fields(request: HttpRequest, origin: Origin, websocket: bool) -> Mapping[str, str]:
+    """What clients send unasked, under what was asked for; a body is JSON unless its type is given."""
+    fields = {"Host": _host_field(origin)}
+    if websocket:
+        fields |= _HANDSHAKE
+    if request.body is not None:
+        fields |= {"Content-Type": "application/json", "Content-Length": str(len(request.body))}
+    given = {name.lower() for name in request.headers}
+    return {name: value for name, value in fields.items() if name.lower() not in given} | dict(request.headers)
+
+
+def _head(request: HttpRequest, target: str, fields: Mapping[str, str]) -> WireHead | Malformed:
     """The request as bytes, read by the lexer that reads clients: nothing a client could not send is judged."""
-    fields = {"Host": host, **request.headers}
-    if request.body:
-        fields["Content-Length"] = str(len(request.body.encode()))
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return lex_request(f"{request.method} {target} HTTP/1.1\r\n{lines}\r\n".encode())
+
+
+def _written(content: object) -> str:
+    """Text as it stands; what is structured in YAML is sent as JSON."""
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+
+
+def _message(content: object) -> Message:
+    """`{binary: TEXT}` is a binary message, everything else one of text."""
+    if isinstance(content, Mapping) and set(content) == {"binary"}:
+        return _written(content["binary"]).encode()
+    return _written(content)

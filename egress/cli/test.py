@@ -14,7 +14,8 @@ from egress.documents.yaml import Document, read
 from egress.generation.prepare import Candidate
 from egress.model.intent import AgentName
 from egress.model.verdict import Denial
-from egress.pipeline.explain import Answer, Decision, World
+from egress.pipeline.answer import Answer, Decision
+from egress.pipeline.explain import World
 from egress.policy.compile import compile_policy
 from egress.policy.compiled import PolicyTest
 
@@ -71,7 +72,7 @@ def _run(test: PolicyTest, world: World) -> Outcome:
     if agent not in world.generation.agents:
         return Outcome(test, f"no agent is called `{agent}`")
     try:
-        question = ask_from_test(test.request, agent, Program(test.binary, test.ancestors))
+        question = ask_from_test(test.request, agent, Program(test.binary, test.ancestors), test.messages)
     except Unanswerable as error:
         return Outcome(test, str(error))
     answer = ask(question, world)

@@ -9,7 +9,8 @@ from egress.destination.local import LocalAddresses, expand_wildcards
 from egress.destination.validate import DestinationSettings
 from egress.generation.prepare import Candidate
 from egress.model.intent import AgentName
-from egress.pipeline.explain import Answer, Question, World, explain
+from egress.pipeline.answer import Answer
+from egress.pipeline.explain import Question, World, explain
 
 
 def world_of(candidate: Candidate) -> World:

@@ -29,6 +29,9 @@ _PHRASES = {
     504: b"Gateway Timeout",
 }
 
+_METHODS = {"mcp": b"GET, POST, DELETE"}
+"""What a 405 has to list (RFC 9110 section 15.5.6), by protocol of the endpoint."""
+
 _WITH_MESSAGE = frozenset((DenialCode.REQUEST_AUTHORITY_MISMATCH,))
 """Codes whose OpenShell body says `message`; both keys are sent."""
 
@@ -69,7 +72,8 @@ class Reply:
 
 def refusal(denial: Denial, scene: Scene) -> Reply:
     """The reply to a denial. A code without a status of its own (a TLS alert) is told as 403 where HTTP is spoken."""
-    return Reply(_status(denial), _fields(denial), json.dumps(envelope(denial, scene), ensure_ascii=False).encode())
+    body = json.dumps(envelope(denial, scene), ensure_ascii=False).encode()
+    return Reply(_status(denial), _fields(denial, scene), body)
 
 
 def result(body: bytes) -> Reply:
@@ -104,11 +108,13 @@ def _status(denial: Denial) -> int:
     return denial.code.status or 403
 
 
-def _fields(denial: Denial) -> tuple[FieldLine, ...]:
+def _fields(denial: Denial, scene: Scene) -> tuple[FieldLine, ...]:
     fields: list[FieldLine] = [(b"Content-Type", b"application/json")]
     status = _status(denial)
     if status in (429, 503):
         fields.append((b"Retry-After", b"%d" % RETRY_AFTER_SECONDS))
+    if status == 405 and scene.protocol in _METHODS:
+        fields.append((b"Allow", _METHODS[scene.protocol]))
     if status == 407:
         fields.append((b"Proxy-Authenticate", PROXY_REALM))
     if denial.layer is Layer.L7 and denial.entry is not None and denial.code is DenialCode.POLICY_DENIED:

@@ -219,6 +219,11 @@ class Exchange:
             self._state = State.RESPONSE
         return response
 
+    @property
+    def reads_messages(self) -> bool:
+        """The messages of the WebSocket that this exchange opens are judged."""
+        return self._handshake is not None
+
     def session(self) -> Session | None:
         """The messages of an upgraded exchange; None where they are relayed unread."""
         self._expect(State.UPGRADED)

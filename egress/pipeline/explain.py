@@ -4,7 +4,7 @@ Nothing is dialled, remembered or counted. What the stages need from outside is 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import IPv4Address
 
@@ -14,8 +14,7 @@ from egress.events.event import Event
 from egress.generation.cell import RuntimeCell
 from egress.generation.generation import AgentTerms, Generation
 from egress.http.head import interpret_forward
-from egress.http.query import decode_query
-from egress.http.replies import Reply, Scene, refusal
+from egress.http.replies import Scene, refusal
 from egress.l7.mcp_sessions import SessionTable
 from egress.model.address import IpAddress, Origin, Port
 from egress.model.clock import SystemClock
@@ -24,11 +23,13 @@ from egress.model.ids import new_flow_id
 from egress.model.intent import AgentName, EgressIntent, Ingress, SocketPair
 from egress.model.message import Malformed, RequestHead, WireHead
 from egress.model.process import Evidence, EvidenceUnavailable, IdentityMode, ProcessEvidence, UnavailableReason
-from egress.model.verdict import Allow, Audited, Denial, DenialCode, ReasonCode, RuleRef, Stage, Verdict
+from egress.model.verdict import Denial, DenialCode, ReasonCode, Stage
+from egress.pipeline.answer import Answer, Decision, Step
 from egress.pipeline.connection import OpenedConnection, Refused, open_connection
 from egress.pipeline.exchange import UNREADABLE_PATH, Exchange
+from egress.pipeline.explain_exchange import Content, answer_exchange
 from egress.pipeline.ports import Names, Services
-from egress.policy.explain import Miss, nearest_miss, nearest_rules
+from egress.policy.explain import Miss, nearest_miss
 
 _LOOPBACK = IPv4Address("127.0.0.1")
 _PUBLIC = IPv4Address("8.8.8.8")
@@ -42,44 +43,17 @@ class Payload(StrEnum):
     RAW = "raw"
 
 
-class Decision(StrEnum):
-    ALLOW = "allow"
-    AUDIT = "audit"
-    DENY = "deny"
-    UNDECIDABLE = "undecidable"
-
-
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is asked for and by whom. `origin` has the scheme that will be spoken. `evidence` is None when the program
-    is left open. A `Malformed` request is one that the lexer refused."""
+    is left open. A `Malformed` request is one that the lexer refused. `content` follows the head."""
 
     agent: AgentName
     ingress: Ingress
     origin: Origin
     request: WireHead | Malformed | Payload
     evidence: Evidence | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One stage and what came of it, in words."""
-
-    stage: Stage
-    outcome: Decision
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The decision, its trace, and what the client would get. `misses` came closest to allowing it."""
-
-    decision: Decision
-    trace: tuple[Step, ...]
-    denial: Denial | None = None
-    rule: RuleRef | None = None
-    reply: Reply | None = None
-    misses: tuple[Miss, ...] = ()
+    content: Content = field(default_factory=Content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +85,8 @@ async def explain(question: Question, world: World) -> Answer:
         return _raw(exchange, opened, steps)
     if opened.authorization.tls is TlsMode.SKIP and question.ingress is Ingress.CONNECT:
         return Answer(Decision.ALLOW, (*steps, Step(Stage.L7, Decision.ALLOW, "`tls: skip`: requests are not read")))
-    return _judged(exchange, exchange.begin(head or question.request), opened, steps)
+    answer = answer_exchange(exchange, head or question.request, question.content, opened)
+    return replace(answer, trace=(*steps, *answer.trace))
 
 
 class _Given:
@@ -241,33 +216,3 @@ def _raw(exchange: Exchange, opened: OpenedConnection, steps: tuple[Step, ...]) 
     reason = "bytes that are no HTTP, where requests are inspected"
     denial = Denial(Stage.L7, DenialCode.UNSUPPORTED_L7_PROTOCOL, reason, entry=opened.authorization.entry)
     return Answer(Decision.DENY, (*steps, Step(Stage.L7, Decision.DENY, reason)), denial, reply=exchange.refuse(denial))
-
-
-def _judged(
-    exchange: Exchange, outcome: RequestHead | Denial, opened: OpenedConnection, steps: tuple[Step, ...]
-) -> Answer:
-    verdict: Verdict = outcome if isinstance(outcome, Denial) else exchange.verdict
-    match verdict:
-        case Allow(rule=None):
-            step = Step(Stage.L7, Decision.ALLOW, "no rules are asked here")
-            return Answer(Decision.ALLOW, (*steps, step))
-        case Allow(rule=rule):
-            step = Step(Stage.L7, Decision.ALLOW, f"rule {rule.id}" if rule else "")
-            return Answer(Decision.ALLOW, (*steps, step), rule=rule)
-        case Audited(denial=denial):
-            step = Step(Stage.L7, Decision.AUDIT, f"{denial.reason}; `enforcement: audit` lets it pass")
-            return Answer(Decision.AUDIT, (*steps, step), denial, denial.rule, None, _rule_misses(exchange, opened))
-        case Denial() as denial:
-            step = Step(denial.stage, Decision.DENY, denial.log_reason or denial.reason)
-            misses = _rule_misses(exchange, opened) if denial.rule is None else ()
-            reply = exchange.refuse(denial)
-            return Answer(Decision.DENY, (*steps, step), denial, denial.rule, reply, misses)
-
-
-def _rule_misses(exchange: Exchange, opened: OpenedConnection) -> tuple[Miss, ...]:
-    head = exchange.head
-    if head is None:
-        return ()
-    pairs = decode_query(head.query)
-    endpoints = opened.authorization.endpoints
-    return () if isinstance(pairs, Malformed) else nearest_rules(endpoints, head.method, head.path, pairs)

@@ -231,6 +231,7 @@ def _test(document: Document, index: int, model: TestModel) -> PolicyTest:
         agent=model.agent,
         expect=decision,
         denial=denial,
+        messages=tuple(model.messages),
         location=str(document.locate(("tests", index))),
     )
 

@@ -291,7 +291,8 @@ class StaticSections:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTest:
-    """One inline test: `request` as authored, what is expected of it, and where it stands."""
+    """One inline test: `request` and the WebSocket `messages` after it as authored, what is expected of them, and where
+    it stands."""
 
     name: str
     request: Mapping[str, Any]
@@ -300,6 +301,7 @@ class PolicyTest:
     agent: str
     expect: str
     denial: str
+    messages: tuple[Any, ...] = ()
     location: str = field(compare=False, default="")
 
 

@@ -234,6 +234,7 @@ class MiddlewareModel(Model):
 class TestModel(Model):
     name: str
     request: dict[str, Any]
+    messages: list[Any] = Field(default_factory=list)
     binary: str = ""
     ancestors: list[str] = Field(default_factory=list)
     agent: str = "default"

@@ -31,6 +31,47 @@ tests:
 """  # noqa: E501
 BROKEN = "version: 1\nnetwork_policies:\n  api:\n    endpoint: []\n"
 
+PROTOCOLS = """\
+version: 1
+network_policies:
+  tools:
+    endpoints:
+      - host: mcp.test
+        port: 443
+        protocol: mcp
+        enforcement: enforce
+        rules:
+          - allow: {method: initialize}
+          - allow: {method: tools/call, tool: "read_*"}
+      - host: ws.test
+        port: 443
+        protocol: websocket
+        enforcement: enforce
+        rules:
+          - allow: {method: GET, path: /chat}
+          - allow: {method: WEBSOCKET_TEXT, path: /chat}
+    binaries: [{path: "/**"}]
+"""
+PROTOCOL_TESTS = """\
+tests:
+  - name: reads
+    request:
+      url: https://mcp.test/mcp
+      method: POST
+      headers: {accept: "application/json, text/event-stream"}
+      body: {jsonrpc: "2.0", id: 1, method: tools/call, params: {name: read_file, arguments: {}}}
+    expect: allow
+  - name: drops
+    request:
+      url: https://mcp.test/mcp
+      method: POST
+      headers: {accept: "application/json, text/event-stream"}
+      body: {jsonrpc: "2.0", id: 1, method: tools/call, params: {name: drop, arguments: {}}}
+    expect: {deny: tool_denied}
+  - {name: talks, request: {url: "wss://ws.test/chat"}, messages: [one, {type: ping}], expect: allow}
+  - {name: sends bytes, request: {url: "wss://ws.test/chat"}, messages: [{binary: one}], expect: {deny: policy_denied}}
+"""
+
 
 class Place:
     """A directory with a home and a settings search path of its own."""
@@ -137,6 +178,33 @@ class TestExplain:
         assert answer["closest"] == [
             f"api/endpoints[0]/rules[0] ({policy}:10:13) misses by method: it lists GET /open/**"
         ]
+
+    def test_bodies_and_messages(self, place: Place) -> None:
+        policy = place.write("protocols.yaml", PROTOCOLS)
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "drop", "arguments": {}}}
+        body = place.write("call.json", json.dumps(call))
+        done = place.run(
+            "explain", "https://mcp.test/mcp", "--header", "Accept: application/json, text/event-stream",
+            "--body", f"@{body}", "--policy", policy,
+        )  # fmt: skip
+        assert done.returncode == 10
+        assert done.stdout.startswith("DENY  POST https://mcp.test/mcp  (agent default)\n")
+        assert "misses by tool: it lists method tools/call, tool read_*\n" in done.stdout
+        assert "the client gets 200:\n" in done.stdout
+        ask = ("explain", "wss://ws.test/chat", "--policy", policy, "--json", "--message", "one")
+        assert place.run(*ask).returncode == 0
+        refused = place.run(*ask, "--binary-message", "two")
+        assert (refused.returncode, json.loads(refused.stdout)["close"]) == (10, 1003)
+        assert place.run("explain", "https://mcp.test/mcp", "-X", "POST", "--policy", policy).returncode == 11
+        for wrong in (("--header", "nonsense"), ("--body", "@/no/such/file")):
+            assert place.run("explain", "https://mcp.test/mcp", *wrong, "--policy", policy).returncode == 2
+
+    def test_policy_tests_of_bodies_and_messages(self, place: Place) -> None:
+        policy = place.write("protocols.yaml", PROTOCOLS + PROTOCOL_TESTS)
+        done = place.run("test", "--policy", policy)
+        assert (done.returncode, done.stdout) == (
+            0, "ok    reads\nok    drops\nok    talks\nok    sends bytes\n4 passed, 0 failed\n"
+        )  # fmt: skip
 
     def test_an_invalid_policy_or_question(self, place: Place) -> None:
         broken = place.write("broken.yaml", BROKEN)

@@ -18,6 +18,7 @@ from egress.model.address import Origin, Port, Scheme, parse_host
 from egress.model.intent import DEFAULT_AGENT, Ingress
 from egress.model.message import Malformed, WireHead
 from egress.pipeline.explain import Payload, Question
+from egress.pipeline.explain_exchange import Content
 
 NOBODY = Program()
 
@@ -58,8 +59,32 @@ def test_http_is_asked_in_absolute_form() -> None:
 
 
 def test_fields_and_body_are_sent() -> None:
-    question = asked("https://a.test/", "PUT", headers={"X-A": "1"}, body="häm")
-    assert head(question).lines == ((b"Host", b"a.test"), (b"X-A", b"1"), (b"Content-Length", b"4"))
+    question = asked("https://a.test/", "PUT", headers={"X-A": "1"}, body="häm".encode())
+    assert head(question).lines == (
+        (b"Host", b"a.test"), (b"Content-Type", b"application/json"), (b"Content-Length", b"4"), (b"X-A", b"1"),
+    )  # fmt: skip
+    assert question.content == Content("häm".encode())
+    typed = asked("https://a.test/", "PUT", headers={"content-type": "text/plain"}, body=b"")
+    assert head(typed).lines == ((b"Host", b"a.test"), (b"Content-Length", b"0"), (b"content-type", b"text/plain"))
+
+
+@pytest.mark.parametrize(
+    ("url", "scheme"),
+    [("ws://a.test/x", Scheme.HTTP), ("wss://a.test/x", Scheme.HTTPS), ("http://a.test/x", Scheme.HTTP)],
+)
+def test_websockets_are_asked_inside_a_tunnel(url: str, scheme: Scheme) -> None:
+    question = asked(url, messages=("one", b"two"))
+    assert (question.ingress, question.origin.scheme) == (Ingress.CONNECT, scheme)
+    assert head(question).target == b"/x"
+    assert (b"Upgrade", b"websocket") in head(question).lines
+    assert question.content.messages == ("one", b"two")
+
+
+def test_what_is_structured_in_a_test_is_sent_as_json() -> None:
+    request = {"url": "wss://a.test/", "body": {"a": [1]}}
+    messages = ("as is", {"type": "ping"}, {"binary": "raw"}, ["x"])
+    content = ask_from_test(request, DEFAULT_AGENT, NOBODY, messages).content
+    assert content == Content(b'{"a": [1]}', ("as is", '{"type": "ping"}', b"raw", '["x"]'))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from egress.model.ids import GenerationNumber
 from egress.model.intent import DEFAULT_AGENT
 from egress.model.process import IdentityMode
 from egress.model.verdict import DenialCode, ReasonCode, Stage
-from egress.pipeline.explain import Answer, Decision, Payload, World, explain
+from egress.pipeline.answer import Answer, Decision
+from egress.pipeline.explain import Payload, World, explain
 from egress.policy.compile import compile_policy
 
 CURL = Program("/usr/bin/curl")
