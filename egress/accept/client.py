@@ -7,6 +7,7 @@ from egress.accept import connect, forward
 from egress.accept.door import Door, context_of, tell_refusal
 from egress.engine.http1.client_side import read_request_head, send_refusal
 from egress.engine.stream import DeadlineExceeded, Stream
+from egress.http.replies import Scene, refusal
 from egress.model.errors import EgressError
 from egress.model.ids import new_flow_id
 from egress.model.intent import AgentName, Ingress, SocketPair
@@ -15,6 +16,8 @@ from egress.model.message import Malformed, WireHead
 from egress.model.verdict import Denial, DenialCode, Stage
 
 log = logging.getLogger(__name__)
+
+_INTERNAL = Denial(Stage.ACCEPT, DenialCode.INTERNAL_ERROR, "the proxy failed to handle this connection")
 
 
 async def serve_client(client: Stream, doorway: Callable[[], Door]) -> None:
@@ -49,7 +52,11 @@ async def _guarded(client: Stream, work: Awaitable[None]) -> None:
         client.abort()
     except Exception:
         log.exception("client connection failed")
-        client.abort()
+        if client.sent:
+            client.abort()
+        else:
+            # Nothing was said yet: the client learns that it was us.
+            client.write(refusal(_INTERNAL, Scene(new_flow_id(), Ingress.CONNECT)).http1())
 
 
 async def _serve(client: Stream, pair: SocketPair, doorway: Callable[[], Door]) -> None:

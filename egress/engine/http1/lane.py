@@ -1,5 +1,7 @@
 """The short path, default for HTTP/1.1: one request after the other on a decrypted client stream."""
 
+import logging
+
 from egress.engine import websocket
 from egress.engine.http1.client_side import linger, read_request_head, send_refusal
 from egress.engine.http1.relay import After, Relay
@@ -9,11 +11,15 @@ from egress.model.errors import PeerError
 from egress.model.limits import LIMITS
 from egress.model.message import Malformed, RequestHead, WireHead
 from egress.model.outcome import ByteCounts, RelayOutcome
-from egress.model.verdict import Denial
+from egress.model.verdict import Denial, DenialCode, Stage
 from egress.pipeline.exchange import Exchange
 from egress.pipeline.session import Session
 
 NAME = "http1"
+
+INTERNAL = Denial(Stage.L7, DenialCode.INTERNAL_ERROR, "the proxy failed to handle this request")
+
+log = logging.getLogger(__name__)
 
 
 async def run(tunnel: Tunnel) -> None:
@@ -37,6 +43,7 @@ async def serve(tunnel: Tunnel, wire: WireHead | Malformed | RequestHead) -> boo
     status: int | None = None
     counts = ByteCounts()
     outcome = RelayOutcome.FAILED
+    told = tunnel.client.sent
     try:
         head = exchange.begin(wire)
         if isinstance(head, Denial):
@@ -57,7 +64,7 @@ async def serve(tunnel: Tunnel, wire: WireHead | Malformed | RequestHead) -> boo
             status = await _refuse(tunnel, exchange, after)
             return False
         outcome, status = relay.outcome, relay.status
-        if relay.limit is not None:
+        if outcome is not RelayOutcome.COMPLETE:
             tally.limit, tally.outcome = relay.limit, outcome
         if after is After.UPGRADE:
             session = exchange.session()
@@ -68,6 +75,13 @@ async def serve(tunnel: Tunnel, wire: WireHead | Malformed | RequestHead) -> boo
     except PeerError:
         outcome = RelayOutcome.CLIENT_GONE
         raise
+    except Exception:
+        if tunnel.client.sent != told:
+            raise
+        log.exception("exchange failed")
+        outcome = RelayOutcome.DENIED
+        status = await _refuse(tunnel, exchange, INTERNAL)
+        return False
     finally:
         exchange.finish(outcome, status, counts)
 
