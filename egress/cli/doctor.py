@@ -7,12 +7,12 @@ import resource
 import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
 
+from egress.cli.checks import Check, State
 from egress.cli.operator import load_settings
+from egress.cli.proxy_checks import examine
 from egress.cli.terminal import ExitCode, show, show_json
 from egress.config.files import origin_problems
 from egress.config.load import Loaded
@@ -34,22 +34,6 @@ from egress.tls.profile import TlsProfile, system_bundle
 _FEW_DESCRIPTORS = 4096
 _RESOLVER_FILE = Path("/etc/resolv.conf")
 _PROBE_HOST = "doctor.test"
-
-
-class State(StrEnum):
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at; `hint` says what to do when it is not well."""
-
-    name: str
-    state: State
-    detail: str
-    hint: str = ""
 
 
 def doctor(config: Path | None, name: str | None, *, as_json: bool) -> ExitCode:
@@ -80,7 +64,7 @@ def _examine(config: Path | None, name: str | None) -> Iterator[Check]:
     yield from _authority(settings)
     yield from _trust(settings)
     yield from _files(loaded)
-    yield from asyncio.run(_with_loop(settings, name))
+    yield from asyncio.run(_with_loop(loaded, name))
 
 
 def _port(address: SocketAddress) -> Check:
@@ -178,8 +162,10 @@ def _files(loaded: Loaded) -> Iterator[Check]:
         yield Check("files", State.PROBLEM, f"{state} may be written by others", f"chmod go-w {state}")
 
 
-async def _with_loop(settings: Settings, name: str | None) -> list[Check]:
-    return [await _identity(settings), *_foreign_processes(settings), await _names(settings, name)]
+async def _with_loop(loaded: Loaded, name: str | None) -> list[Check]:
+    settings = loaded.settings
+    checks = [await _identity(settings), *_foreign_processes(settings), await _names(settings, name)]
+    return checks + [check async for check in examine(loaded, name)]
 
 
 async def _identity(settings: Settings) -> Check:

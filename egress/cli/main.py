@@ -28,6 +28,10 @@ app = typer.Typer(
     Try `egress demo` first: it needs no network and no set-up.
     """,
 )
+proxy_app = typer.Typer(
+    no_args_is_help=True,
+    help="""Corporate proxies on the way out: what is set, and whether it works from here.""",
+)
 ca_app = typer.Typer(
     no_args_is_help=True,
     help="""The local authority: the certificate that workloads must trust, and the key behind it.
@@ -35,6 +39,7 @@ ca_app = typer.Typer(
     The proxy makes one at its first start. These commands make it earlier, show it, and hand out what workloads need.
     """,
 )
+app.add_typer(proxy_app, name="proxy", rich_help_panel=_SET_UP)
 app.add_typer(ca_app, name="ca", rich_help_panel=_SET_UP)
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file. Default: the usual places.")]
@@ -305,6 +310,32 @@ def reference(
     from egress.cli.reference import print_reference
 
     print_reference(app, tuple(Topic) if topic is None else (topic,))
+
+
+@proxy_app.command("status")
+def proxy_status(config: Config = None, as_json: Json = False) -> None:
+    """Every corporate proxy, whether it answers now, and which destination takes which.
+
+    Exit code 0: all are up. 1: some are not.
+    """
+    from egress.cli.proxy import status
+
+    raise typer.Exit(status(config, as_json=as_json))
+
+
+@proxy_app.command("test")
+def proxy_test(
+    target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A destination.")],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Take the way to a destination: the plan, what each proxy answered, and the certificate at its end.
+
+    Exit code 0: it was reached. 1: not.
+    """
+    from egress.cli.proxy import test
+
+    raise typer.Exit(test(target, config, as_json=as_json))
 
 
 @ca_app.command("init")

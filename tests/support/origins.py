@@ -187,6 +187,10 @@ class Conversation:
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    async def start_tls(self, context: ssl.SSLContext) -> None:
+        """Be a TLS server from here on, as a proxy that inspects is."""
+        await self._writer.start_tls(context)
+
     async def half_close(self) -> None:
         self._writer.write_eof()
 
