@@ -187,6 +187,24 @@ class Conversation:
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    async def splice(self, host: str, port: int) -> None:
+        """Be a tunnel to there until either side ends."""
+        reader, writer = await asyncio.open_connection(host, port)
+
+        async def back() -> None:
+            while data := await reader.read(65536):
+                await self.send(data)
+            self.close()
+
+        returning = asyncio.create_task(back())
+        try:
+            while data := await self.some():
+                writer.write(data)
+                await writer.drain()
+        finally:
+            writer.close()
+            returning.cancel()
+
     async def start_tls(self, context: ssl.SSLContext) -> None:
         """Be a TLS server from here on, as a proxy that inspects is."""
         await self._writer.start_tls(context)
