@@ -17,6 +17,7 @@ from egress.model.destination import TlsMode
 from egress.model.errors import PeerError, Side
 from egress.model.ids import new_flow_id
 from egress.model.intent import AgentName, EgressIntent, Ingress, SocketPair
+from egress.model.limits import LIMITS
 from egress.model.message import Malformed, WireHead
 from egress.model.outcome import RelayOutcome
 from egress.model.verdict import Allow, Denial, DenialCode, Stage
@@ -39,6 +40,7 @@ async def handle(client: Stream, wire: WireHead, agent: AgentName, pair: SocketP
         context = context_of(flow, pair, agent, Ingress.CONNECT)
         await _refuse(client, Denial(Stage.ACCEPT, fault.code, fault.reason), context, started, door)
         return
+    client.read_ahead(LIMITS.early_bytes)
     opened = await open_connection(EgressIntent(flow, Ingress.CONNECT, agent, origin, pair), door.services)
     if isinstance(opened, Refused):
         await _refuse(client, opened.denial, opened.context, started, door)
@@ -50,6 +52,7 @@ async def handle(client: Stream, wire: WireHead, agent: AgentName, pair: SocketP
             await _refuse(client, denial, opened.context, started, door)
             return
         client.write(ESTABLISHED)
+        client.read_ahead(LIMITS.stream_buffer)
         _tell_allowed(opened, started, door)
         tunnel = Tunnel(client, opened, origin, link, door.services, door.timeouts, door.drain, door.assemblies)
         await _relay(tunnel, door)

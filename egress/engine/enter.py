@@ -80,7 +80,13 @@ async def _first_bytes(tunnel: Tunnel) -> Sniffed | None:
     left = _countdown(seconds)
     while (sniffed := sniff(client.buffer, LIMITS.tunnel_head_bytes)) is Sniffed.NEED_MORE:
         try:
-            if not await client.more(left(), name):
+            if client.buffer:
+                ended = not await client.more(left(), name)
+            else:
+                # Until it says something, a drain takes the client for idle.
+                await tunnel.drain.wait_for_work(client, left(), name)
+                ended = not client.buffer
+            if ended:
                 return Sniffed.NEED_MORE if client.buffer and not inspected else None
         except DeadlineExceeded as error:
             if not inspected:

@@ -174,6 +174,12 @@ class Stream(asyncio.Protocol):
             self._resume_reading()
         return taken
 
+    def read_ahead(self, limit: int) -> None:
+        """Stop reading from the socket once `buffer` holds `limit` bytes."""
+        self._read_limit = limit
+        if self._paused and len(self.buffer) < limit:
+            self._resume_reading()
+
     def put_back(self, data: bytes) -> None:
         """Return bytes that were taken; they are read again first."""
         self.buffer = data + self.buffer

@@ -249,6 +249,25 @@ def test_reading_pauses_while_nobody_takes_and_goes_on_after(run: Run) -> None:
     run(work())
 
 
+def test_reading_ahead_can_be_bounded_tighter_for_a_while(run: Run) -> None:
+    async def work() -> None:
+        stream, peer = await stream_and_peer()
+        stream.read_ahead(1000)
+        sending = asyncio.create_task(peer.send(bytes(8 * MEGABYTE)))
+        await asyncio.sleep(0.05)
+        held = len(stream.buffer)
+        await asyncio.sleep(0.02)
+        assert 1000 <= len(stream.buffer) == held <= LIMITS.stream_buffer
+        stream.read_ahead(2 * MEGABYTE)
+        await asyncio.sleep(0.05)
+        assert len(stream.buffer) >= 2 * MEGABYTE
+        sending.cancel()
+        stream.abort()
+        peer.close()
+
+    run(work())
+
+
 def test_close_flushes_but_not_for_ever(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("egress.engine.stream.LIMITS", type(LIMITS)(close_flush_seconds=0.05))
 
