@@ -46,9 +46,10 @@ from egress.engine.mitm.messages import (
     Superseded,
     Wire,
 )
+from egress.engine.mitm.reply import ChangedReply
 from egress.engine.origin import proxy_refusal
 from egress.model.limits import KIB, LIMITS
-from egress.model.message import RequestHead, ResponseHead
+from egress.model.message import Malformed, RequestHead, ResponseHead
 from egress.model.outcome import ByteCounts, RelayOutcome
 from egress.model.verdict import Denial, DenialCode, ReasonCode, Stage
 from egress.pipeline.exchange import Exchange
@@ -97,6 +98,7 @@ class ExchangeStream:
         self._expecting = False
         self._expect_until = math.inf
         self._responding = False
+        self._change: ChangedReply | None = None
         self._response_ended = False
         self._held_down = 0
         self._received = 0
@@ -267,32 +269,69 @@ class ExchangeStream:
             yield from self._drop_origin()
             yield from self._refuse(checked)
             return
-        self._begin_response(checked)
-        yield self._down(ResponseHeaders(self.stream_id, checked, event.end_stream))  # type: ignore[arg-type]
+        self._upload = None
+        self._expecting = False
+        self._expect_until = math.inf
+        if exchange.transform is not None:
+            self._change = ChangedReply(checked, exchange.transform)
+            if self._change.head is None:
+                self._touch()
+            else:
+                yield self._answer(self._change.head, ended=False)
+            return
+        yield self._answer(checked, ended=event.end_stream)
         if checked.status == 101:
             wire = self._wire
             assert wire is not None
             yield Handover(wire, wire.layer.rest, exchange, exchange.session())
             yield from self._done(RelayOutcome.COMPLETE)
 
-    def _begin_response(self, response: ResponseHead) -> None:
-        self._status = response.status
+    def _answer(self, head: ResponseHead, *, ended: bool) -> SendHttp:
+        self._status = head.status
         self._responding = True
-        self._upload = None
-        self._expecting = False
-        self._expect_until = math.inf
         self._touch()
+        return self._down(ResponseHeaders(self.stream_id, head, ended))  # type: ignore[arg-type]
 
     def _response_data(self, event: ResponseData) -> Commands:
         size = len(event.data)
         self._received += size
         self._held_down += size
         self._touch()
-        yield self._down(event)
+        if self._change is None:
+            yield self._down(event)
+        else:
+            changed = self._change.feed(event.data)
+            if isinstance(changed, Malformed):
+                yield from self._unreadable(changed)
+                return
+            if changed:
+                yield self._down(ResponseData(self.stream_id, changed))
         yield from self._settle_down()
 
+    def _end_change(self, change: ChangedReply) -> Commands:
+        """What is left of a changed reply, its head included where it was held."""
+        changed = change.finish()
+        if isinstance(changed, Malformed):
+            yield from self._unreadable(changed)
+            return
+        if not self._responding:
+            assert change.head is not None
+            yield self._answer(change.head, ended=not changed)
+        if changed:
+            yield self._down(ResponseData(self.stream_id, changed))
+
+    def _unreadable(self, fault: Malformed) -> Commands:
+        """A reply that must be read cannot be: nothing more of it is sent, nor a clean end."""
+        yield from self._drop_origin()
+        if self._responding:
+            yield self._down(Reset(self.stream_id, ErrorCodes.INTERNAL_ERROR))
+            yield from self._done(RelayOutcome.UPSTREAM_GONE)
+        else:
+            yield from self._refuse(_protocol_error(fault.reason))
+
     def _response_trailers(self, event: ResponseTrailers) -> Commands:
-        yield self._down(event)
+        if self._responding:
+            yield self._down(event)
 
     def _response_end(self, event: ResponseEndOfMessage) -> Commands:
         self._response_ended = True
@@ -300,6 +339,10 @@ class ExchangeStream:
         if wire is not None and not self._request_ended and wire.multiplexed:
             # RFC 9113 section 8.1: a complete response ends the interest in the rest of the request.
             yield SendHttp(Reset(self.stream_id, ErrorCodes.NO_ERROR), wire)  # type: ignore[arg-type]
+        if self._change is not None:
+            yield from self._end_change(self._change)
+            if self._over:
+                return
         if self._client.queued(self.stream_id):
             yield self._down(event)
             return
@@ -369,7 +412,7 @@ class ExchangeStream:
     def _touch(self) -> None:
         """Something moved; name what is waited for next, and until when."""
         timeouts = self._site.tunnel.timeouts
-        if self._responding:
+        if self._responding or self._change is not None:
             seconds, self._limit = timeouts.response_idle, "timeouts.response_idle"
         elif self._request_ended or self._grpc:
             # A gRPC call may stay open for messages that come much later; it is the origin's turn all along.
@@ -394,6 +437,9 @@ class ExchangeStream:
             self._tell_limit(self._limit)
             yield self._down(Reset(self.stream_id, ErrorCodes.CANCEL))
             yield from self._done(RelayOutcome.CUT)
+            return
+        if self._change is not None:
+            yield from self._refuse(_protocol_error("the origin stalled in a reply that must be read"))
             return
         stalled = self._limit != "timeouts.response_head"
         code = DenialCode.REQUEST_TIMEOUT if self._limit == "timeouts.body_idle" else DenialCode.UPSTREAM_TIMEOUT
