@@ -15,6 +15,7 @@ from mcp import ClientSession, types
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientMetadata
+from pydantic import AnyUrl
 
 REDIRECT = "http://localhost:3000/callback"
 
@@ -54,10 +55,12 @@ class Browser:
         return AuthorizationCodeResult(code=code, state=state)
 
 
-async def elicited(context: Any, parameters: Any) -> types.ElicitResult:
+async def elicited(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
     """Accept with the defaults of the schema."""
     del context
-    properties = parameters.requested_schema.get("properties", {})
+    if isinstance(params, types.ElicitRequestURLParams):
+        return types.ElicitResult(action="decline")
+    properties = params.requested_schema.get("properties", {})
     return types.ElicitResult(
         action="accept", content={name: value["default"] for name, value in properties.items() if "default" in value}
     )
@@ -66,7 +69,7 @@ async def elicited(context: Any, parameters: Any) -> types.ElicitResult:
 @contextlib.asynccontextmanager
 async def session(url: str) -> AsyncIterator[ClientSession]:
     metadata = OAuthClientMetadata(
-        client_name="suite", redirect_uris=[REDIRECT], grant_types=["authorization_code", "refresh_token"],
+        client_name="suite", redirect_uris=[AnyUrl(REDIRECT)], grant_types=["authorization_code", "refresh_token"],
         response_types=["code"],
     )  # fmt: skip
     browser = Browser()

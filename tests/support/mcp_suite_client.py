@@ -55,7 +55,9 @@ def main(url: str) -> int:
         tempfile.TemporaryDirectory() as home,
     ):
         scenario = {name: value for name, value in os.environ.items() if name.startswith("MCP_CONFORMANCE_")}
-        done = Workload(proxy, Path(home)).run(*command, NO_PROXY="", no_proxy="", **scenario)
+        workload = Workload(proxy, Path(home))
+        workload.environment |= scenario | {"NO_PROXY": "", "no_proxy": ""}
+        done = workload.run(*command)
         sys.stderr.write(done.stderr)
         proxy.wait_events(1)
         told = [event.get("http_request", {}).get("http_method") for event in proxy.events()]
