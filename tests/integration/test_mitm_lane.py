@@ -14,14 +14,17 @@ import pytest
 from hyperframe.frame import GoAwayFrame
 
 from tests.support.authorities import OriginAuthority
-from tests.support.h2_client import H2Client
+from tests.support.h2_client import H2Client, H2Reply
 from tests.support.h2_origin import H2Origin, H2Talk, h2_ok
-from tests.support.origins import Conversation, Origin, OriginLoop, say_ok
-from tests.support.proxy import EgressProcess, policy_text, rest
+from tests.support.origins import Conversation, Origin, OriginLoop, answer, say_ok
+from tests.support.proxy import EgressProcess, Endpoint, policy_text, rest
 from tests.support.raw import client_context, eventually, open_tunnel, start_tls
 
 MIB = 1024 * 1024
 NAMES = ("h2.test", "h1.test")
+MENU = {"jsonrpc": "2.0", "id": 1, "result": {"tools": [{"name": "search"}, {"name": "delete_all"}]}}
+CUT = {"jsonrpc": "2.0", "id": 1, "result": {"tools": [{"name": "search"}]}}
+LIST = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
 TIMEOUTS = {"response_head": "700ms", "response_idle": "1500ms", "body_idle": "700ms", "keepalive": "2s"}
 
 
@@ -44,6 +47,16 @@ class Site:
         return [event for event in self.proxy.events() if event["class_uid"] == 4002]
 
 
+def tools(host: str, port: int) -> Endpoint:
+    """`/mcp` of an origin, where one tool may be called."""
+    rules = [{"method": "tools/list"}, {"method": "tools/call", "tool": "search"}]
+    return Endpoint(
+        host,
+        port,
+        {"path": "/mcp", "protocol": "mcp", "enforcement": "enforce", "rules": [{"allow": rule} for rule in rules]},
+    )
+
+
 def outliving_goaway(client: H2Client) -> H2Client:
     """hyper-h2 takes a GOAWAY for the end of everything; this client goes on with what it has open."""
 
@@ -57,7 +70,9 @@ def outliving_goaway(client: H2Client) -> H2Client:
 
 def started(h2: H2Origin, h1: Origin, authority: OriginAuthority, timeouts: dict[str, str]) -> EgressProcess:
     return EgressProcess(
-        policy_text(rest("h2.test", h2.port), rest("h1.test", h1.port)),
+        policy_text(
+            rest("h2.test", h2.port), rest("h1.test", h1.port), tools("h2.test", h2.port), tools("h1.test", h1.port)
+        ),
         aliases=dict.fromkeys(NAMES, "127.0.0.1"),
         trust=authority.ca_file,
         settings={"timeouts": timeouts},
@@ -451,6 +466,89 @@ def test_other_resets_are_passed_on_and_not_tried_again(site: Site) -> None:
     site.h2.script = script
     reply = site.client().ask(site.head())
     assert (reply.status, reply.reset, len(site.h2.requests)) == (None, 13, 1)
+
+
+# --- bodies that are read
+
+
+def call(site: Site, name: str, body: bytes) -> H2Reply:
+    client = site.client(name)
+    return client.ask(
+        site.head("/mcp", "POST", ("content-type", "application/json"), ("accept", "application/json"), to=name), body
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_menu_is_cut_to_what_may_be_called(site: Site, name: str) -> None:
+    menu = json.dumps(MENU).encode()
+
+    async def over_h2(talk: H2Talk) -> None:
+        assert await talk.body() == LIST
+        talk.headers(200, content_type="application/json", content_length=str(len(menu)))
+        await talk.data(menu[:30])
+        await talk.data(menu[30:], end=True)
+
+    site.h2.script = over_h2
+    site.h1.script = answer(
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"%x\r\n%b\r\n0\r\nx-sum: 1\r\n\r\n" % (len(menu), menu)
+    )
+    reply = call(site, name, LIST)
+    assert (reply.status, json.loads(reply.body)) == (200, CUT)
+    assert reply.value("content-length") == str(len(reply.body))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_menu_in_an_event_stream_is_cut_as_it_comes(site: Site, name: str) -> None:
+    event = b"data: " + json.dumps(MENU).encode() + b"\n\n"
+
+    async def over_h2(talk: H2Talk) -> None:
+        talk.headers(200, content_type="text/event-stream")
+        await talk.data(event[:20])
+        await talk.data(event[20:], end=True)
+
+    site.h2.script = over_h2
+    site.h1.script = answer(
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n%b" % (len(event), event)
+    )
+    reply = call(site, name, LIST)
+    assert reply.status == 200
+    assert json.loads(reply.body.removeprefix(b"data: ")) == CUT
+    assert reply.value("content-length") is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("menu", [b"no json", b'{"jsonrpc":"2.0","id":1,"result":{"tools":{}}}'])
+def test_a_menu_that_cannot_be_read_is_not_passed_on(site: Site, name: str, menu: bytes) -> None:
+    async def over_h2(talk: H2Talk) -> None:
+        await talk.body()
+        await talk.respond(200, menu, content_type="application/json")
+
+    site.h2.script = over_h2
+    site.h1.script = answer(
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(menu), menu)
+    )
+    reply = call(site, name, LIST)
+    assert (reply.status, reply.error) == (502, "upstream_protocol_error")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_call_is_judged_before_anything_goes_upstream(site: Site, name: str) -> None:
+    body = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"delete_all"}}'
+    reply = call(site, name, body)
+    told = json.loads(reply.body)
+    assert (reply.status, told["id"], told["error"]["code"]) == (200, 7, -32003)
+    assert site.h2.requests == []
+    assert site.h1.take() == b""
+
+
+def test_a_body_beyond_its_ceiling_is_refused_as_it_comes(site: Site) -> None:
+    client = site.client("h1.test")
+    stream = client.start(site.head("/mcp", "POST", ("content-type", "application/json"), to="h1.test"), end=False)
+    client.send(stream, b" " * 70_000)
+    reply = client.reply(stream)
+    assert (reply.status, reply.error) == (413, "body_too_large")
+    assert site.h1.take() == b""
 
 
 # --- what is told
