@@ -56,8 +56,7 @@ def module(name: str) -> Path:
 @contextlib.contextmanager
 def node_server(*command: str | Path, **environment: str) -> Iterator[int]:
     """A server that takes its port from `PORT`, until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [node(), *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=installed(),
         env=os.environ | environment | {"PORT": str(port)},
@@ -68,6 +67,13 @@ def node_server(*command: str | Path, **environment: str) -> Iterator[int]:
     finally:
         process.kill()
         process.wait()
+
+
+def free_port() -> int:
+    """A port that nothing listens on right now."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
 
 
 def wait_for_port(port: int) -> None:
