@@ -1,20 +1,22 @@
-"""Frames to whole messages and back, over wsproto, bounded in size, fragments and inflation. One per direction.
+"""Frames to whole messages, read with wsproto, and back, bounded in size, fragments and inflation. One per direction.
 
 The client's text is given whole, since it is judged; everything else is given in pieces as it arrives. Nothing here
 waits: deadlines belong to whoever feeds it. http-surface.md 12.3.
 """
 
 import codecs
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wsproto.frame_protocol import Frame, FrameDecoder, FrameProtocol, Opcode, ParseFailed
+from wsproto.frame_protocol import Frame, FrameDecoder, Opcode, ParseFailed
 
 from egress.websocket.handshake import Deflate
 from egress.websocket.rules import Bounds, FrameRules, Side
 
 BOUNDS = Bounds()
 PROTOCOL, BAD_DATA, TOO_BIG = 1002, 1007, 1009
+_FIN, _RSV1, _MASKED = 0x80, 0x40, 0x80
 _WHY = {
     PROTOCOL: "a frame breaks the protocol or its bounds",
     BAD_DATA: "the message is not valid text or not validly compressed",
@@ -72,15 +74,14 @@ class Codec:
     """Reads what `side` sends, writes what is sent on to the other side. Nothing can be written behind a Close."""
 
     __slots__ = (
-        "_bounds", "_broken", "_checker", "_closed", "_data", "_first", "_from_client", "_reader", "_text", "_writer",
-        "ended",
+        "_bounds", "_broken", "_checker", "_closed", "_data", "_first", "_from_client", "_reader", "_rules", "_text",
+        "_writing", "ended",
     )  # fmt: skip
 
     def __init__(self, side: Side, deflate: Deflate | None, bounds: Bounds = BOUNDS) -> None:
         from_client = side is Side.CLIENT
-        rules = FrameRules(deflate, side, bounds)
+        self._rules = rules = FrameRules(deflate, side, bounds)
         self._reader = FrameDecoder(client=not from_client, extensions=[rules])
-        self._writer = FrameProtocol(client=from_client, extensions=[rules] if deflate is not None else [])
         self._from_client = from_client
         self._bounds = bounds
         self._data = bytearray()
@@ -88,6 +89,7 @@ class Codec:
         self._checker = _decoder()
         self._first = True
         self._broken = False
+        self._writing = False
         self._closed = False
         self.ended = False
         """True once the peer's Close was read."""
@@ -106,7 +108,7 @@ class Codec:
             return
         self._reader.receive_bytes(data)  # type: ignore[arg-type]  # any buffer will do
         try:
-            while not self.ended and (frame := self._reader.process_buffer()) is not None:
+            while not self.ended and len(self._reader.buffer) and (frame := self._reader.process_buffer()) is not None:
                 event = self._event(frame)
                 if event is not None:
                     yield event
@@ -161,19 +163,45 @@ class Codec:
     # what is sent on ---------------------------------------------------------------------------------------------
 
     def data(self, data: str | bytes, *, last: bool = True) -> bytes:
-        return b"" if self._closed else bytes(self._writer.send_data(data, fin=last))
+        """A message, or its next fragment."""
+        payload = data.encode() if isinstance(data, str) else data
+        opcode = Opcode.CONTINUATION if self._writing else Opcode.TEXT if isinstance(data, str) else Opcode.BINARY
+        rsv1, payload = self._rules.outbound(payload, first=not self._writing, last=last)
+        self._writing = not last
+        return self._frame((_FIN if last else 0) | (_RSV1 if rsv1 else 0) | opcode, payload)
 
     def ping(self, payload: bytes) -> bytes:
-        return b"" if self._closed else bytes(self._writer.ping(payload))
+        return self._frame(_FIN | Opcode.PING, payload)
 
     def pong(self, payload: bytes) -> bytes:
-        return b"" if self._closed else bytes(self._writer.pong(payload))
+        return self._frame(_FIN | Opcode.PONG, payload)
 
     def close(self, code: int | None, reason: str = "") -> bytes:
+        written = self._frame(_FIN | Opcode.CLOSE, b"" if code is None else code.to_bytes(2) + reason.encode())
+        self._closed = True
+        return written
+
+    def _frame(self, start: int, payload: bytes) -> bytes:
         if self._closed:
             return b""
-        self._closed = True
-        return bytes(self._writer.close(code, reason or None) if code is not None else self._writer.close())
+        size = len(payload)
+        mask = _MASKED if self._from_client else 0
+        if size <= 125:
+            header = bytes((start, mask | size))
+        elif size <= 0xFFFF:
+            header = bytes((start, mask | 126)) + size.to_bytes(2)
+        else:
+            header = bytes((start, mask | 127)) + size.to_bytes(8)
+        return header + _masked(payload) if mask else header + payload
+
+
+def _masked(payload: bytes) -> bytes:
+    """Key and payload. Every frame has a key that nobody can foresee, or payloads could be made that look like
+    requests to an intermediary (RFC 6455 section 10.3)."""
+    key = os.urandom(4)
+    size = len(payload)
+    stream = (key * ((size + 3) // 4))[:size]
+    return key + (int.from_bytes(payload) ^ int.from_bytes(stream)).to_bytes(size)
 
 
 def _violation(code: int) -> Violation:
