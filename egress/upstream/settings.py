@@ -204,13 +204,18 @@ class _Reader:
             if rule.via not in self._section.proxies:
                 self._error((*path, "via"), "unknown_chain", f"there is no chain or proxy `{rule.via}`")
             return None
-        return Rule(items, chains[rule.via], self._target(rule.target, chains[rule.via]))
+        return Rule(items, chains[rule.via], self._target((*path, "via"), rule.target, chains[rule.via]))
 
-    def _target(self, said: str | None, chains: tuple[Chain, ...]) -> Target:
+    def _target(self, path: KeyPath, said: str | None, chains: tuple[Chain, ...]) -> Target:
+        """What the last proxy is asked for: the rule's word, then that of the URL, then that of the section."""
+        general = Target(self._section.target)
         if said is not None:
             return Target(said)
-        implied = {self._implied[chain[-1].name] for chain in chains if chain and chain[-1].name in self._implied}
-        return implied.pop() if implied else Target(self._section.target)
+        wanted = {self._implied.get(chain[-1].name, general) for chain in chains if chain}
+        if len(wanted) > 1:
+            message = "leads to proxies that are asked for names and to others that are asked for addresses"
+            self._error(path, "mixed_targets", message, "write `target` for it")
+        return wanted.pop() if wanted else general
 
     def _rest(self, chains: Mapping[str, tuple[Chain, ...]]) -> Rule | None:
         """The way of destinations that no rule matches: nothing reaches `direct` unless a rule says so."""
@@ -224,7 +229,8 @@ class _Reader:
             hint = f"end with a rule for `*`, or name a chain `{DEFAULT}`"
             self._error(("rules",), "no_default", "nothing says where other destinations go", hint)
             return None
-        return Rule(_EVERYTHING, chains[name], self._target(None, chains[name])) if name in chains else None
+        ways = chains.get(name)
+        return None if ways is None else Rule(_EVERYTHING, ways, self._target(("target",), None, ways))
 
     def _absolute_form(self, rules: list[Rule]) -> None:
         """A digest covers the request it is sent with, and its challenge comes too late for a body that streams."""
