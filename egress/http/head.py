@@ -157,7 +157,9 @@ def _request(wire: WireHead, target: Target, sorted_fields: _Sorted, origin: Ori
     upgrade = None
     if b"upgrade" in special or b"http2-settings" in special:
         wanted = requested_upgrade(wire.method, wire.lines, options)
-        upgrade = None if wanted is Upgrade.NONE else wanted.value
+        # With a body, where frames begin would be a matter of opinion; HTTP/1.0 has no upgrades (RFC 9110 section 7.8).
+        whole = framing.empty and wire.version != b"HTTP/1.0"
+        upgrade = wanted.value if wanted is Upgrade.H2C or (wanted is Upgrade.WEBSOCKET and whole) else None
     expect = special.get(b"expect")
     if expect and [value.lower() for value in expect] != [b"100-continue"]:
         return Malformed("unknown expectation", DenialCode.EXPECTATION_FAILED)

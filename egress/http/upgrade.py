@@ -28,6 +28,7 @@ def requested_upgrade(method: bytes, lines: tuple[FieldLine, ...], options: list
         method == b"GET"
         and b"websocket" in protocols
         and b"upgrade" in options
+        and not any(option.startswith(b"sec-websocket-") for option in options)
         and named.get(b"sec-websocket-version") == [b"13"]
         and len(keys := named.get(b"sec-websocket-key", [])) == 1
         and _is_key(keys[0])

@@ -97,7 +97,7 @@ class Codec:
     @property
     def holding(self) -> bool:
         """True while part of a text is kept until its last frame."""
-        return self._from_client and self._text and not self._first
+        return self._from_client and self._text and not self._first and not self.ended
 
     def feed(self, data: bytes | memoryview) -> Iterator[Event]:
         """Events completed by `data`. Each is to be sent on before the next is asked for.

@@ -346,6 +346,9 @@ class TestHandshakes:
             {"sec_websocket_version": []},
             {"connection": "keep-alive"},
             {"upgrade": "other"},
+            {"connection": "Upgrade, Sec-WebSocket-Key"},
+            {"content_length": "5"},
+            {"transfer_encoding": "chunked"},
         ],
         ids=lambda fields: "-".join(f"{name}:{value}" for name, value in fields.items())[:40],
     )
@@ -356,11 +359,16 @@ class TestHandshakes:
         site.origin.script = plain
         reply, _ = site.ask("up.test", **fields)
         assert reply.status == 200
-        head = site.origin.take().lower()
-        assert b"upgrade" not in head
+        assert b"upgrade" not in site.origin.take().lower()
         reply, _ = site.ask("full.test", **fields)
         assert (reply.status, reply.error) == (403, "policy_denied")
         assert reply.json()["detail"] == "websocket endpoint requires a valid WebSocket upgrade request"
+        assert site.origin.take() == b""
+
+    def test_http_1_0_has_no_upgrades(self, site: Site) -> None:
+        request = handshake(f"full.test:{site.origin.port}").replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\n", 1)
+        reply, _ = upgrade(site.tunnel("full.test"), request)
+        assert (reply.status, reply.error) == (403, "policy_denied")
         assert site.origin.take() == b""
 
     def test_a_plain_request_on_a_websocket_endpoint(self, site: Site) -> None:

@@ -335,6 +335,11 @@ class TestEnds:
         list(codec.feed(frame(CONTINUATION, b"b")))
         assert not codec.holding
 
+    def test_nothing_is_held_after_a_close(self) -> None:
+        codec = Codec(Side.CLIENT, None)
+        assert list(codec.feed(frame(TEXT, b"a", fin=False) + closing(1000))) == [Close(1000, "")]
+        assert not codec.holding
+
     def test_nothing_is_held_of_binary_messages_and_origins(self) -> None:
         client, origin = Codec(Side.CLIENT, None), Codec(Side.ORIGIN, None)
         list(client.feed(frame(BINARY, b"a", fin=False)))
