@@ -15,13 +15,12 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from tests.support.origins import OriginLoop
-from tests.support.proxy import EgressProcess, Endpoint, policy_text
+from tests.support.proxy import LANES, EgressProcess, Endpoint, policy_text
 from tests.support.raw import eventually
 from tests.support.websockets import Shim, WebSocketOrigin
 
 KOSOKU = str(Path(sys.executable).with_name("kosoku"))
 HOST = "ws.test"
-LANES: dict[str, dict[str, Any]] = {"http1": {}, "mitm": {"engine": {"fast_lane": "off"}}}
 FRAMING = ("1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "10.*")
 LIMITS_AND_COMPRESSION = ("9.*", "12.*", "13.*")
 RACY = frozenset(("3.2", "3.3", "3.4", "4.1.3", "4.1.4", "4.1.5", "4.2.3", "4.2.4", "4.2.5", "5.15"))

@@ -18,13 +18,12 @@ from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFact
 
 from tests.support.authorities import OriginAuthority
 from tests.support.origins import OriginLoop
-from tests.support.proxy import EgressProcess, Endpoint, plain_environment, policy_text, rest
+from tests.support.proxy import LANES, EgressProcess, Endpoint, plain_environment, policy_text, rest
 from tests.support.raw import client_context, eventually
 from tests.support.websockets import WebSocketOrigin
 
 HOST = "ws.test"
 NODE_WS = "ws@8.23.0"
-LANES: dict[str, dict[str, Any]] = {"http1": {}, "mitm": {"engine": {"fast_lane": "off"}}}
 
 
 async def phoenix(peer: ServerConnection) -> None:

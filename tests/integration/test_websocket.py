@@ -16,10 +16,14 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
+from egress.engine.tunnel import Tunnel
+from egress.engine.websocket import WebSocketRelay
+from egress.websocket.codec import Codec
 from tests.support.authorities import OriginAuthority
 from tests.support.h2_client import H2Client
+from tests.support.inside import InsideProxy
 from tests.support.origins import REPLY_OK, Conversation, Origin, OriginLoop
-from tests.support.proxy import EgressProcess
+from tests.support.proxy import LANES, EgressProcess
 from tests.support.raw import Connection, EndOfStream, Reply, client_context, dial, eventually, open_tunnel, start_tls
 from tests.support.websockets import (
     BINARY,
@@ -43,7 +47,6 @@ from tests.support.websockets import (
 )
 
 MIB = 1 << 20
-LANES: dict[str, dict[str, Any]] = {"http1": {}, "mitm": {"engine": {"fast_lane": "off"}}}
 BROKEN = frame(0x7, b"no such opcode", masked=False)
 """Ends a parsed WebSocket with 1002 and passes a raw one."""
 
@@ -727,6 +730,41 @@ def test_32_unfinished_messages_64_that_wait_and_no_more(own: Own) -> None:
     for wire in wires[:96]:
         wire.send(frame(CONTINUATION, b" and half"))
     assert [wire.message() for wire in wires[:96]] == [b"half and half"] * 96
+
+
+def half_a_text(wire: Wire) -> None:
+    wire.send(frame(TEXT, b"half", fin=False))
+
+
+def refused(wire: Wire) -> None:
+    wire.send(frame(0x7))
+    assert wire.receive().code == 1002
+
+
+def closed(wire: Wire) -> None:
+    wire.send(closing(1000))
+    assert wire.receive().code == 1000
+
+
+@pytest.mark.parametrize("leave", [half_a_text, refused, closed])
+def test_nothing_of_a_crowd_stays(
+    lane: str, origins: tuple[Origin, Origin], authority: OriginAuthority, leave: Callable[[Wire], None]
+) -> None:
+    """Tasks, relays, codecs and places for unfinished messages: more clients than there are places, in turns."""
+    ports = [origin.port for origin in origins]
+    aliases = dict.fromkeys(TERMS, "127.0.0.1")
+    origins[1].script = echo_frames
+    with InsideProxy(policy(ports), aliases=aliases, trust=authority.ca_file, settings=LANES[lane]) as proxy:
+        tasks = proxy.tasks()
+        for _ in range(2):
+            for _ in range(20):
+                authority_of = f"full.test:{ports[1]}"
+                reply, wire = upgrade(open_tunnel(proxy.port, authority_of), handshake(authority_of))
+                assert reply.status == 101
+                leave(wire)
+                wire.connection.close()
+            assert eventually(lambda: proxy.tasks() == tasks)
+        assert eventually(lambda: proxy.living(WebSocketRelay, Codec, Tunnel) == 0)
 
 
 def test_masked_payload_that_looks_like_a_request_is_no_request(site: Site) -> None:
