@@ -63,10 +63,10 @@ class Carrier(asyncio.Transport):
         self._stream = stream
         self._paused = False
         self._ended = False
+        self._loop = asyncio.get_running_loop()
         stream.on_data = stream.on_gone = self._deliver
-        if stream.buffer or stream.end is not End.OPEN:
-            # Not from within `over()`: its caller has not got the rider yet.
-            asyncio.get_running_loop().call_soon(self._deliver)
+        # Not from within `over()`: its caller has not got the rider yet.
+        self.resume_reading()
 
     def _deliver(self) -> None:
         """Pass on what has arrived, then how it ended, in this order however late the rider reads."""
@@ -78,7 +78,7 @@ class Carrier(asyncio.Transport):
         if stream.end is End.CLEAN:
             self._ended = True
             self.rider.eof_received()
-        else:
+        elif stream.end is End.RAGGED:
             # Cut off without a farewell: in clear this must not look like a clean end.
             self.lost(ConnectionResetError())
             stream.abort()
@@ -119,8 +119,10 @@ class Carrier(asyncio.Transport):
         self._paused = True
 
     def resume_reading(self) -> None:
+        """Deliver in a turn of its own, as transports do: whoever resumes is about to wait for what comes."""
         self._paused = False
-        self._deliver()
+        if self._stream.buffer or self._stream.end is not End.OPEN:
+            self._loop.call_soon(self._deliver)
 
     def get_write_buffer_size(self) -> int:
         return self._stream.transport.get_write_buffer_size()
