@@ -37,7 +37,7 @@ network_policies:
         protocol: mcp
         enforcement: enforce
         rules:
-          - allow: {method: tools/call, tool: {any: ["read_*", search]}, params: {arguments: {path: "/work/*"}}}
+          - allow: {method: tools/call, tool: {any: ["read_*", search]}, params: {arguments: {path: "/data/*"}}}
         deny_rules:
           - {method: tools/call, tool: "*delete*"}
       - host: graphql.test
@@ -104,7 +104,7 @@ def microseconds(goal: Goal) -> float:
 def _tool_call() -> Callable[[], object]:
     authorization, origin = _admitted("mcp.test")
     endpoint = authorization.endpoints[0]
-    arguments = {"path": "/work/a", **{f"key{number}": f"value {number}" for number in range(160)}}
+    arguments = {"path": "/data/a", **{f"key{number}": f"value {number}" for number in range(160)}}
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "read_file", "arguments": arguments}}
     body = json.dumps(call).encode()
     arguments["text"] = "x" * (BODY_BYTES - len(body) - 12)

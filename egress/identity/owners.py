@@ -47,8 +47,8 @@ def _look_at(procfs: Procfs, pid: int, wanted: dict[str, int], seen: Walk) -> No
         seen.unreadable.append(pid)
 
 
-MAX_PAUSE = 0.1
-"""Seconds between the beginnings of two walks, at most."""
+MAX_PAUSE = 0.03
+"""Seconds between the beginnings of two walks, at most, while more than one look-up waits."""
 
 type _Waiting = tuple[int, Callable[[Walk], object], Future[object]]
 
@@ -57,8 +57,9 @@ class OwnerWalker:
     """One thread that walks. What follows a walk for one look-up runs in it too, so it must not wait for anything."""
 
     def __init__(self, look: Callable[[set[int]], Walk], share: float = 1.0) -> None:
-        """`look` does one walk. Walks take at most `share` of the time (up to `MAX_PAUSE` between two of them): under
-        load one walk serves all that came meanwhile, and many processes on the machine do not mean many walks."""
+        """`look` does one walk. After a walk that served many, walks take at most `share` of the time (up to
+        `MAX_PAUSE` between two of them), so under load one walk serves all that came meanwhile; a client that opens
+        one connection after the other never waits for that."""
         self._look = look
         self._share = share
         self._waiting: list[_Waiting] = []
@@ -100,7 +101,8 @@ class OwnerWalker:
                     return
             began = time.monotonic()
             self._answer([item for item in batch if item[2].set_running_or_notify_cancel()])
-            next_walk = began + min((time.monotonic() - began) / self._share, MAX_PAUSE)
+            if len(batch) > 1:
+                next_walk = began + min((time.monotonic() - began) / self._share, MAX_PAUSE)
 
     def _answer(self, batch: list[_Waiting]) -> None:
         try:

@@ -17,6 +17,8 @@ from tests.support.origins import Origin, OriginLoop
 from tests.support.proxy import LANES, EgressProcess
 from tests.support.raw import client_context
 
+pytestmark = pytest.mark.timeout(300)  # the first test of the module plays all 2,600 runs
+
 HOSTS = ("origin.test", "rules.test", "loose.test", "exact.test", "l4.test", "audit.test")
 
 ALWAYS_BLOCKED = (
@@ -103,7 +105,7 @@ def play_all(
         traces = [stage.play(case, mode) for case, mode in runs]
         after_all = stage.play(Case("probe", ["GET <base>/probe HTTP/1.1\r\nHost: <authority>\r\n\r\n"]), "forward")
         proxy.stop()
-        give_events(traces, proxy.events())
+        give_events([*traces, after_all], proxy.events())
     for trace, following in zip(traces, [*traces[1:], after_all], strict=True):
         trace.late, following.late = following.late, b""
     return {(lane, case.id, mode): trace for (case, mode), trace in zip(runs, traces, strict=True)}
