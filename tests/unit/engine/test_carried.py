@@ -31,6 +31,7 @@ async def rider_to(serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
     """A stream inside TLS to a server that sees what travels in it."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         try:
             await serve(reader, writer)
         except (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
@@ -38,6 +39,7 @@ async def rider_to(serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
         finally:
             writer.close()
 
+    writers: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=contexts[0])
     loop = asyncio.get_running_loop()
     _, carrier = await loop.create_connection(
@@ -47,7 +49,10 @@ async def rider_to(serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
     rider = carrier.over()
     yield rider
     rider.abort()
+    for writer in writers:
+        writer.transport.abort()
     server.close()
+    await asyncio.sleep(0.001)  # closed sockets are gone when the test is
 
 
 async def read(stream: OriginStream, size: int) -> bytes:

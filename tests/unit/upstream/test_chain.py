@@ -34,6 +34,7 @@ class Corporate:
         self.heads: list[str] = []
         self.attempts: list[Attempt] = []
         self._stack = AsyncExitStack()
+        self._stack.push_async_callback(asyncio.sleep, 0.001)  # closed sockets are gone when the test is
 
     async def __aenter__(self) -> "Corporate":
         return self
@@ -46,6 +47,7 @@ class Corporate:
         left = list(replies)
 
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._stack.callback(writer.transport.abort)
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             self.heads.append(f"{name}: {head}")
             if left:
