@@ -6,7 +6,7 @@ import ipaddress
 import logging
 import resource
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -224,20 +224,22 @@ class Proxy:
         identity.trust.pin(_pins(self._candidate.generation))
         return _Lasting(
             loop, clock, authority, identity, local, AuthFailures(clock), Admission(_admission_limits(settings)),
-            Pool(loop, _pool_limits(settings)), self._way_out(loop, clock, events), Drain(), Assemblies(),
-            SessionTable(clock), events, RuntimeCell(self._candidate.generation),
+            Pool(loop, _pool_limits(settings)), self._way_out(clock, events, _own_listeners(own, local)),
+            Drain(), Assemblies(), SessionTable(clock), events, RuntimeCell(self._candidate.generation),
             tuple(own), anchor,
         )  # fmt: skip
 
     def _way_out(
-        self, loop: asyncio.AbstractEventLoop, clock: SystemClock, events: EventBus
+        self, clock: SystemClock, events: EventBus, own: Callable[[], OwnListeners]
     ) -> ChainDialer[OriginStream]:
+        loop = asyncio.get_running_loop()
+
         def tell(hop: Hop, up: bool) -> None:
             word, severity = ("enabled", Severity.INFO) if up else ("degraded", Severity.HIGH)
             detail = f"upstream proxy {hop.name} is {'up' if up else 'down'}"
             events.emit(StateChange(clock.now(), word, detail, severity, extra=(("proxy", hop.name),)))
 
-        dialer = ChainDialer(_dialer(self._candidate.settings, loop), Health(loop.time, tell), loop)
+        dialer = ChainDialer(_dialer(self._candidate.settings, loop), Health(loop.time, tell), loop, own=own)
         dialer.install(self._candidate.routes, _dialer(self._candidate.settings, loop))
         return dialer
 
@@ -302,7 +304,7 @@ def _door(candidate: Candidate, lasting: _Lasting) -> Door:
         events=lasting.events,
         clock=lasting.clock,
         destinations=_destinations(settings),
-        own_listeners=_own_listeners(lasting),
+        own_listeners=_own_listeners(lasting.own, lasting.local),
         mcp_sessions=lasting.mcp_sessions,
         via=settings.http.via.encode() if settings.http.via else None,
     )
@@ -344,12 +346,12 @@ async def _forward_mitm(tunnel: Tunnel, head: RequestHead) -> bool:
     return await lane.serve_forward(tunnel, head)
 
 
-def _own_listeners(lasting: _Lasting) -> Callable[[], OwnListeners]:
+def _own_listeners(own: Sequence[tuple[IpAddress, int]], local: LocalAddresses) -> Callable[[], OwnListeners]:
     """All addresses that reach our listeners, those that the host gains later included."""
-    fixed = expand_wildcards(lasting.own, frozenset())
-    if not any(address.is_unspecified for address, _ in lasting.own):
+    fixed = expand_wildcards(own, frozenset())
+    if not any(address.is_unspecified for address, _ in own):
         return lambda: fixed
-    return lambda: expand_wildcards(lasting.own, lasting.local.current())
+    return lambda: expand_wildcards(own, local.current())
 
 
 def _client_addresses(settings: Settings, lasting: _Lasting) -> Callable[[IpAddress], bool]:

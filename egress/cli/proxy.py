@@ -172,8 +172,8 @@ def describe(outcome: Outcome) -> Iterator[str]:
     match outcome.route:
         case Direct(addresses):
             yield "plan: direct" + (f", to {', '.join(map(str, addresses))} only" if addresses else "")
-        case Hops(chains, _, target):
-            yield f"plan: {' or '.join(map(_chain_text, chains))}, asked for the {target}"
+        case Hops() as hops:
+            yield f"plan: {hops}, asked for the {hops.target}"
     for attempt in outcome.attempts:
         failure = attempt.failure
         answer = "connected" if failure is None else f"{attempt.hop.name} {failure.told_operators}"

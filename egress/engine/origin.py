@@ -14,7 +14,7 @@ from egress.model.verdict import Denial, DenialCode, ReasonCode, Stage
 from egress.pipeline.connection import OpenedConnection
 from egress.tls.profile import FAILURE_TEXT, TlsProfile, failure_reason
 from egress.upstream.chain import ChainDialer
-from egress.upstream.plan import Route, Routes
+from egress.upstream.plan import Hops, Route, Routes
 from egress.upstream.pool import Pool, PoolKey, Slot
 
 H1_ALPN = ("http/1.1",)
@@ -36,7 +36,10 @@ class Upstream:
         self.handshake_seconds = handshake_seconds
 
     def link(self, connection: OpenedConnection) -> "OriginLink":
-        return OriginLink(self, connection)
+        link = OriginLink(self, connection)
+        if link.proxies is not None:
+            connection.context = replace(connection.context, proxies=link.proxies)
+        return link
 
 
 def proxy_refusal(stream: Stream, response: ResponseHead) -> Denial | None:
@@ -70,6 +73,12 @@ class OriginLink:
         self._routes: Routes | None = None
         self._route: Route | None = None
         self.pinned: PinnedDestination = connection.pinned
+
+    @property
+    def proxies(self) -> str | None:
+        """What the way is called in events."""
+        way = self._way()
+        return str(way) if isinstance(way, Hops) else None
 
     async def ready(self) -> Denial | None:
         """Make sure that the origin can be reached: a warm connection of either scheme stands for a dial."""

@@ -35,6 +35,8 @@ class FlowContext:
     policy_digest: str = ""
     dial_mode: DialMode | None = None
     address: IpAddress | None = None
+    proxies: str | None = None
+    """Names of the corporate proxies on the way out, None when there are none."""
 
 
 @dataclass(frozen=True, slots=True)

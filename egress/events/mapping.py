@@ -163,6 +163,8 @@ class Mapper:
             unmapped["policy_hash"] = context.policy_digest
         if context.dial_mode is not None:
             unmapped["dial_mode"] = context.dial_mode.value
+        if context.proxies is not None:
+            unmapped["proxy_id"] = context.proxies
         return Part(members, unmapped)
 
     def own(self, item: Numbered) -> tuple[Part, FlowContext | None]:

@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, Self
@@ -29,6 +29,7 @@ _ROUTES_CHANGED = Denial(
     Stage.UPSTREAM, DenialCode.UPSTREAM_UNREACHABLE, "the way out changed while it was taken", ReasonCode.NO_ROUTE
 )
 
+_OURSELVES = Failure(ReasonCode.PROXY_CONNECT_FAILED, Meaning.UNREACHED, "is this proxy itself")
 _OVERLOADED = Failure(ReasonCode.DESCRIPTORS, Meaning.REJECTED, "cannot be dialled: no free descriptor")
 
 
@@ -119,12 +120,15 @@ class ChainDialer[S: HopStream]:
         health: Health,
         loop: asyncio.AbstractEventLoop,
         tell: Callable[[Attempt], None] = lambda _attempt: None,
+        own: Callable[[], Container[tuple[IpAddress, int]]] = tuple,
     ) -> None:
-        """`tell` hears of every attempt through proxies."""
+        """`tell` hears of every attempt through proxies. `own` are our listeners: a proxy whose name leads to one of
+        them would be ourselves, and each connection would ask for the next."""
         self.routes = NO_ROUTES
         self.health = health
         self._dialer = dialer
         self._tell = tell
+        self._own = own
         self._loop = loop
         self._authorizer = Authorizer(loop.time)
 
@@ -265,7 +269,10 @@ class ChainDialer[S: HopStream]:
     async def _reach_first(self, journey: _Journey[S]) -> Failure | None:
         place = journey.hop.place
         try:
-            journey.stream = await self._dialer.race(await self._addresses(place), place.port)
+            addresses = await self._addresses(place)
+            if any((address, place.port) in self._own() for address in addresses):
+                return _OURSELVES
+            journey.stream = await self._dialer.race(addresses, place.port)
         except TimeoutError:
             return _silence(journey)
         except OSError as error:

@@ -92,6 +92,10 @@ class Hops:
     target: Target = Target.IP
     absolute: bool = False
 
+    def __str__(self) -> str:
+        """Names alone, as `corp > bastion or other`."""
+        return " or ".join(" > ".join(hop.name for hop in chain) for chain in self.chains)
+
 
 type Route = Direct | Hops | Denial
 

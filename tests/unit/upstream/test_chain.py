@@ -270,3 +270,17 @@ async def test_a_reset_in_the_middle_is_told_as_one() -> None:
         hop = await corporate.proxy("corp", b"HTTP/1.1 200")
         dialer = corporate.dialer((hop,), seconds=0.2)
         assert await outcome(dialer) == "proxy_timeout"
+
+
+async def test_a_proxy_that_turns_out_to_be_ourselves_is_not_asked() -> None:
+    async with Corporate() as corporate:
+        hop = await corporate.proxy("corp", OK)
+        address = hop.place.host.address
+        assert address is not None
+        loop = asyncio.get_running_loop()
+        sockets = Dialer(lambda: OriginStream(loop), DialTimes(1.0, 1.0))
+        health = Health(loop.time, lambda _hop, _up: None)
+        dialer = ChainDialer(sockets, health, loop, own=lambda: {(address, int(hop.place.port))})
+        dialer.install(routes((hop,)), sockets)
+        assert await outcome(dialer) == "proxy_connect_failed"
+        assert corporate.heads == []
