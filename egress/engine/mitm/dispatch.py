@@ -46,6 +46,7 @@ from egress.engine.mitm.messages import (
 from egress.engine.mitm.origins import NEEDS_H2, Demand, Origins
 from egress.engine.stream import DeadlineExceeded, End, Stream
 from egress.engine.tunnel import Tunnel
+from egress.model.errors import PeerError
 from egress.model.message import RequestHead
 from egress.model.outcome import RelayOutcome
 from egress.model.verdict import Denial
@@ -210,6 +211,8 @@ class Dispatcher:
             if wire is self._client:
                 self._tunnel.tally.limit, self._tunnel.tally.outcome = limit, RelayOutcome.CUT
             wire.stream.abort()
+        except PeerError:
+            pass  # gone meanwhile; its end is told by itself
         wire.draining = False
         if not self._done.done():
             self.dispatch(Drained(wire))  # type: ignore[arg-type]
