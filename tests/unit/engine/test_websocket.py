@@ -379,10 +379,10 @@ class TestDeadlines:
             assert at.outcome == (RelayOutcome.CUT, "websocket assembly")
 
     async def test_each_message_has_a_total_of_its_own(self) -> None:
-        async with scene(assemblies=Assemblies(idle=0.5, total=0.04)) as at:
-            for _ in range(4):
+        async with scene(assemblies=Assemblies(idle=0.5, total=0.25)) as at:
+            for _ in range(3):
                 await at.client.send(frame(TEXT, b"a", fin=False))
-                await asyncio.sleep(0.015)
+                await asyncio.sleep(0.1)
                 await at.client.send(frame(CONTINUATION, b"b"))
                 assert await receive(at.origin, 8) == [Frame(TEXT, b"ab", masked=True)]
 
