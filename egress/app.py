@@ -263,16 +263,17 @@ class Proxy:
                         lasting.events.emit, lasting.clock)  # fmt: skip
 
     def _install(self, candidate: Candidate, lasting: _Lasting) -> None:
-        """Make a prepared candidate current, in one turn of the loop."""
+        """Make a prepared candidate current, in one turn of the loop. What could fail comes first."""
         settings = candidate.settings
+        door, dialer = _door(candidate, lasting), _dialer(settings, lasting.loop)
         lasting.admission.limits = _admission_limits(settings)
         lasting.pool.limits = _pool_limits(settings)
         lasting.identity.trust.mode = TofuMode(settings.identity.tofu)
         lasting.identity.trust.pin(_pins(candidate.generation))
-        self._door = _door(candidate, lasting)
+        self._door = door
         if candidate.routes != self._candidate.routes:
             _tell_routes(candidate.routes, lasting)
-        lasting.dialer.install(candidate.routes, _dialer(settings, lasting.loop))
+        lasting.dialer.install(candidate.routes, dialer)
         lasting.cell.install(candidate.generation)
         self._candidate = candidate
         self._tell_loaded(lasting, "loaded", candidate.generation)

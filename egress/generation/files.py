@@ -11,9 +11,13 @@ SUFFIXES = (".yaml", ".yml")
 
 def policy_files(path: Path) -> list[Path]:
     """The file itself; a directory stands for its YAML files by name."""
-    if not path.is_dir():
-        return [path]
-    return sorted(item for item in path.iterdir() if item.suffix in SUFFIXES and not item.name.startswith("."))
+    try:
+        inside = list(path.iterdir()) if path.is_dir() else [path]
+    except OSError:
+        return [path]  # reading it will say why not
+    if inside == [path]:
+        return inside
+    return sorted(item for item in inside if item.suffix in SUFFIXES and not item.name.startswith("."))
 
 
 def files_of(settings: Settings, file: Path | None) -> tuple[Path, ...]:

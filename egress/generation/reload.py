@@ -123,17 +123,29 @@ class Reloader:
             self._refused = None
             if not self._quarantined and _same(outcome, self._current):
                 return
-            self._number = number
-            self._quarantined = False
             if outcome.secrets == self._current.secrets:
                 # Connections and sessions that were verified by equal trust stay good.
                 outcome = replace(outcome, profile=self._current.profile)
-            if outcome.files != self._current.files:
-                self._moved.set()
-            self._current = outcome
-            self._install(outcome)
+            problem = self._installed(outcome)
+            if problem is None:
+                self._number = number
+                self._quarantined = False
+            else:
+                self._rejected(problem)
         else:
             self._rejected(outcome)
+
+    def _installed(self, candidate: Candidate) -> tuple[Diagnostic, ...] | None:
+        """Make it current; what breaks here rejects it too, and the proxy goes on."""
+        try:
+            self._install(candidate)
+        except Exception as failure:
+            log.exception("install failed")
+            return (error(Location("reload"), f"the candidate could not be installed: {type(failure).__name__}"),)
+        if candidate.files != self._current.files:
+            self._moved.set()
+        self._current = candidate
+        return None
 
     async def _prepare(self, number: GenerationNumber) -> Candidate | tuple[Diagnostic, ...]:
         """What breaks here rejects the candidate; the proxy goes on."""
