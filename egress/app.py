@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import importlib
 import ipaddress
 import logging
 import resource
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -334,14 +336,24 @@ def _tell_routes(routes: Routes, lasting: _Lasting) -> None:
     lasting.events.emit(StateChange(lasting.clock.now(), word, detail))
 
 
+_MITM_LANE = "egress.engine.mitm.lane"
+
+
+async def _load_mitm() -> None:
+    """mitmproxy costs a second and 15 MB: the first tunnels that need it import it, off the loop that serves others."""
+    if not hasattr(sys.modules.get(_MITM_LANE), "run"):  # absent, or still being imported
+        await asyncio.to_thread(importlib.import_module, _MITM_LANE)
+
+
 async def _run_mitm(tunnel: Tunnel) -> None:
-    """The mitm lane; mitmproxy costs 0.3 s and 35 MB and is imported by the first tunnel that needs it."""
+    await _load_mitm()
     from egress.engine.mitm import lane  # noqa: PLC0415
 
     await lane.run(tunnel)
 
 
 async def _forward_mitm(tunnel: Tunnel, head: RequestHead) -> bool:
+    await _load_mitm()
     from egress.engine.mitm import lane  # noqa: PLC0415
 
     return await lane.serve_forward(tunnel, head)
