@@ -78,6 +78,7 @@ def test_status_tells_what_is_up(operator: Operator) -> None:
             },
             "chains": {"default": {"any_of": [["corp", "inner"], ["dead"]]}},
             "no_proxy": "localhost",
+            "target": "hostname",
         }
         code, told = operator.run(section, "proxy", "status")
     assert code == 1
