@@ -43,9 +43,9 @@ class Listener:
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind((host, port))
-        except OSError:
+        except OSError as error:
             sock.close()
-            raise
+            raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from error
         return sock
 
     async def start(self, sockets: list[socket.socket], group: asyncio.TaskGroup) -> None:
