@@ -97,9 +97,7 @@ class EndpointCompiler:
             rules.append(_rule(ref, Protocol(model.protocol or "l4"), clause))
         return tuple(rules)
 
-    def _matchers(
-        self, path: str, protocol: Protocol, rules: Sequence[Rule], deny_rules: Sequence[Rule]
-    ) -> Matchers:
+    def _matchers(self, path: str, protocol: Protocol, rules: Sequence[Rule], deny_rules: Sequence[Rule]) -> Matchers:
         everywhere = not path or matches_everything(path, Dialect.COVER)
         route = None if everywhere else self._index(((path, Dialect.COVER),))
         globs = [(rule.path, Dialect.PATH) for rule in rules] + [(rule.path, Dialect.COVER) for rule in deny_rules]
