@@ -5,6 +5,7 @@ import base64
 import hashlib
 import json
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -167,7 +168,7 @@ def started(
         policy([origin.port for origin in origins], terms),
         aliases=dict.fromkeys(TERMS, "127.0.0.1"),
         trust=authority.ca_file,
-        settings=LANES[lane] | (settings or {}),
+        settings=LANES[lane] | {"identity": {"mode": "off"}} | (settings or {}),
     )
 
 
@@ -539,11 +540,15 @@ class TestEnds:
         memory = site.proxy.resident()
         wire = site.open()
         sent = [0]
-        threading.Thread(target=flood_from, args=(wire, sent), daemon=True).start()
+        flooding = threading.Thread(target=flood_from, args=(wire, sent), daemon=True)
+        flooding.start()
         assert eventually(lambda: settled(lambda: sent[0]))
         assert sent[0] < 32 * MIB
         assert site.proxy.resident() - memory < 8 * MIB
-        wire.connection.close()
+        # Not closed while the thread sends: the descriptor would be another connection's before it notices.
+        socket.socket.shutdown(wire.connection.socket, socket.SHUT_RDWR)
+        flooding.join(5)
+        assert not flooding.is_alive()
 
     def test_bombs_in_both_directions(self, site: Site) -> None:
         """A gigabyte in a megabyte, in a frame of its own and announced as more."""
