@@ -475,9 +475,10 @@ class TestHttp2:
 class TestEnds:
     def test_the_client_vanishes(self, site: Site) -> None:
         wire = site.open(tls=False)
+        port = port_of(wire)
         wire.connection.close()
         assert eventually(lambda: site.clear.connections[-1].closed)
-        assert closed_event(site)["unmapped"]["outcome"] == "client_gone"
+        assert closed_event(site, port)["outcome"] == "client_gone"
 
     def test_the_origin_vanishes_without_a_close(self, site: Site) -> None:
         async def vanish(talk: Conversation) -> None:
@@ -489,7 +490,7 @@ class TestEnds:
         assert wire.receive() == Frame(TEXT, b"last words")
         with pytest.raises((EndOfStream, ConnectionError)):
             wire.receive()
-        assert closed_event(site)["unmapped"]["outcome"] == "upstream_gone"
+        assert closed_event(site, port_of(wire))["outcome"] == "upstream_gone"
 
     def test_under_tls_a_vanished_origin_is_no_clean_end(self, site: Site) -> None:
         async def vanish(talk: Conversation) -> None:
@@ -511,7 +512,7 @@ class TestEnds:
         got = wire.receive()
         assert (got.opcode, got.code, got.reason) == (CLOSE, 4001, "bye")
         assert wire.connection.closed_by_peer()
-        assert closed_event(site)["unmapped"]["outcome"] == "complete"
+        assert closed_event(site, port_of(wire))["outcome"] == "complete"
 
     def test_a_slow_client(self, site: Site) -> None:
         """An origin that sends for ever, a client that reads nothing: what is not read is not taken."""
@@ -591,18 +592,22 @@ def settled(count: Callable[[], int]) -> bool:
     return before == count() > 0
 
 
-def closed_event(site: Site) -> dict[str, Any]:
-    """The event of the latest connection's end."""
+def closed_event(site: Site, port: int) -> dict[str, Any]:
+    """What is told of the end of the connection from this client port."""
 
     def closed() -> list[dict[str, Any]]:
-        flow = max(event["time"] for event in site.proxy.events())
         return [
-            event for event in site.proxy.events() if "exchanges" in event.get("unmapped", {}) and event["time"] >= flow
+            event["unmapped"]
+            for event in site.proxy.events()
+            if "exchanges" in event.get("unmapped", {}) and event["src_endpoint"]["port"] == port
         ]
 
-    time.sleep(0.2)
-    assert eventually(lambda: bool(closed()), 3)
+    assert eventually(lambda: bool(closed()))
     return closed()[-1]
+
+
+def port_of(wire: Wire) -> int:
+    return int(wire.connection.socket.getsockname()[1])
 
 
 class TestTimes:
@@ -624,7 +629,7 @@ class TestTimes:
         got = wire.receive()
         assert (got.opcode, got.code, got.reason) == (CLOSE, 1001, "request_timeout")
         wire.send(closing(1001))
-        closed = closed_event(site)["unmapped"]
+        closed = closed_event(site, port_of(wire))
         assert (closed["outcome"], closed["limit"]) == ("cut", "timeouts.websocket_idle")
 
     def test_a_raw_one_has_the_same_limit(self, own: Own) -> None:
@@ -632,7 +637,7 @@ class TestTimes:
         wire = site.open("raw.test")
         with pytest.raises(EndOfStream):
             wire.receive()
-        assert closed_event(site)["unmapped"]["limit"] == "timeouts.websocket_idle"
+        assert closed_event(site, port_of(wire))["limit"] == "timeouts.websocket_idle"
 
 
 class TestChanges:
