@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from tests.support.canary import told
+
 COMMAND = str(Path(sys.executable).with_name("egress"))
 """The console script beside the interpreter that runs the tests."""
 
@@ -198,7 +200,9 @@ class EgressProcess:
                 self.process.kill()
                 self.process.wait()
         self.events()
+        leaks = told(self.events_file, self.stderr_file)
         shutil.rmtree(self.directory, ignore_errors=True)
+        assert leaks == [], "a secret in an event or a log"
         return self.process.returncode
 
 
