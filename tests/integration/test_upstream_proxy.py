@@ -1,6 +1,7 @@
 """A corporate proxy that misbehaves in every way: one clear refusal each, in time, and not a byte of the client's
 request outside the tunnel. And a network on which nothing is dialled but the proxy."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -31,6 +32,19 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(origin_loop: OriginLoop, authority: OriginAuthority) -> Iterator[Site]:
+    with running(origin_loop, authority) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def good_site(origin_loop: OriginLoop, authority: OriginAuthority) -> Iterator[Site]:
+    """A proxy of its own: good connections stay warm, and the next tunnel asks the corporate proxy nothing."""
+    with running(origin_loop, authority) as site:
+        yield site
+
+
+@contextlib.contextmanager
+def running(origin_loop: OriginLoop, authority: OriginAuthority) -> Iterator[Site]:
     corporate = RawOrigin(origin_loop)
     origin = Origin(origin_loop, authority.server_context("origin.test"))
     settings = {
@@ -155,7 +169,8 @@ def through(site: Site, before: bytes = b"") -> Script:
      b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"],
     ids=["1.1", "1.0", "no reason", "three interim heads", "8192 bytes of head", "framing is ignored"],
 )  # fmt: skip
-def test_what_a_good_proxy_may_answer(site: Site, before: bytes) -> None:
+def test_what_a_good_proxy_may_answer(good_site: Site, before: bytes) -> None:
+    site = good_site
     site.corporate.script = through(site, before)
     tunnel = open_tunnel(site.proxy.port, f"origin.test:{site.origin.port}")
     with start_tls(tunnel, client_context(site.proxy.ca), "origin.test") as client:
