@@ -47,7 +47,7 @@ def _look_at(procfs: Procfs, pid: int, wanted: dict[str, int], seen: Walk) -> No
         seen.unreadable.append(pid)
 
 
-MAX_PAUSE = 0.03
+MAX_PAUSE = 0.05
 """Seconds between the beginnings of two walks, at most, while more than one look-up waits."""
 
 type _Waiting = tuple[int, Callable[[Walk], object], Future[object]]
