@@ -24,6 +24,7 @@ _PHRASES = {
     429: b"Too Many Requests",
     431: b"Request Header Fields Too Large",
     500: b"Internal Server Error",
+    501: b"Not Implemented",
     502: b"Bad Gateway",
     503: b"Service Unavailable",
     504: b"Gateway Timeout",
@@ -32,7 +33,9 @@ _PHRASES = {
 _METHODS = {"mcp": b"GET, POST, DELETE"}
 """What a 405 has to list (RFC 9110 section 15.5.6), by protocol of the endpoint."""
 
-_WITH_MESSAGE = frozenset((DenialCode.REQUEST_AUTHORITY_MISMATCH,))
+_WITH_MESSAGE = frozenset((
+    DenialCode.REQUEST_AUTHORITY_MISMATCH, DenialCode.CREDENTIAL_ENDPOINT_MISMATCH, DenialCode.CREDENTIAL_UNAVAILABLE,
+))  # fmt: skip
 """Codes whose OpenShell body says `message`; both keys are sent."""
 
 

@@ -56,6 +56,24 @@ class DenialCode(Enum):
     UPSTREAM_TLS_FAILED = ("upstream_tls_failed", 502, Layer.L4, False)
     UPSTREAM_PROTOCOL_ERROR = ("upstream_protocol_error", 502, Layer.L7, True)
     TLS_TERMINATION_UNAVAILABLE = ("tls_termination_unavailable", 503, Layer.L4, False)
+    UNINSPECTED_CREDENTIALS = ("uninspected_credentials", 403, Layer.L4, False)
+    INVALID_CREDENTIAL_PLACEHOLDER = ("invalid_credential_placeholder", 400, Layer.L7, False)
+    CREDENTIAL_ENDPOINT_MISMATCH = ("credential_endpoint_mismatch", 403, Layer.L7, False)
+    CREDENTIAL_UNAVAILABLE = ("credential_unavailable", 500, Layer.L7, False)
+    CREDENTIAL_BODY_DENIED = ("credential_body_denied", 403, Layer.L7, False)
+    CREDENTIAL_BODY_INVALID = ("credential_body_invalid", 400, Layer.L7, False)
+    CREDENTIAL_BODY_TOO_LARGE = ("credential_body_too_large", 413, Layer.L7, False)
+    CREDENTIAL_BODY_UNSUPPORTED = ("credential_body_unsupported", 415, Layer.L7, False)
+    CREDENTIAL_GENERATION_CHANGED = ("credential_generation_changed", 503, Layer.L7, True)
+    CREDENTIAL_MINTING_DENIED = ("credential_minting_denied", 403, Layer.L7, False)
+    TOKEN_GRANT_FAILED = ("token_grant_failed", 502, Layer.L7, True)
+    SIGV4_REGION_UNKNOWN = ("sigv4_region_unknown", 502, Layer.L7, False)
+    SIGV4_SERVICE_MISSING = ("sigv4_service_missing", 502, Layer.L7, False)
+    SIGV4_CREDENTIALS_UNAVAILABLE = ("sigv4_credentials_unavailable", 502, Layer.L7, False)
+    SIGV4_BODY_TOO_LARGE = ("sigv4_body_too_large", 413, Layer.L7, False)
+    SIGV4_PATH_NOT_REPRESENTABLE = ("sigv4_path_not_representable", 400, Layer.L7, False)
+    SIGV4_STREAMING_UNSUPPORTED = ("sigv4_streaming_unsupported", 501, Layer.L7, False)
+    SIGV4_UNSUPPORTED = ("sigv4_unsupported", 501, Layer.L7, False)
     INTERNAL_ERROR = ("internal_error", 500, Layer.L7, False)
 
     def __init__(self, word: str, status: int, layer: Layer, retryable: bool) -> None:
@@ -123,6 +141,10 @@ class ReasonCode(StrEnum):
     NAME_MISMATCH = "name_mismatch"
     UNKNOWN_ISSUER = "unknown_issuer"
     HANDSHAKE_FAILED = "handshake_failed"
+    SVID_UNAVAILABLE = "svid_unavailable"
+    ENDPOINT_UNREACHABLE = "endpoint_unreachable"
+    REJECTED = "rejected"
+    MALFORMED_TOKEN = "malformed_token"
     CONNECTIONS = "connections"
     CALLER_CONNECTIONS = "caller_connections"
     DESCRIPTORS = "descriptors"
