@@ -1,7 +1,6 @@
 """The composition root: settings in, running proxy out. The only module that knows every concrete class."""
 
 import asyncio
-import gc
 import importlib
 import ipaddress
 import logging
@@ -12,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from egress import __version__
+from egress import __version__, memory
 from egress.accept.admission import Admission, AdmissionLimits
 from egress.accept.client import serve_client
 from egress.accept.door import Callers, Door
@@ -180,11 +179,13 @@ class Proxy:
             self._reloader = self._make_reloader(lasting)
             watching = group.create_task(self._reloader.run())
             checking = group.create_task(lasting.dialer.watch())
-            _settle_memory()
+            trimming = group.create_task(memory.give_back(lasting.admission.ended))
+            memory.settle()
             ready(Ready(addresses, _spelled(metrics_socket) if metrics_socket else None, trust))
             await self._stop.wait()
             watching.cancel()
             checking.cancel()
+            trimming.cancel()
             listener.stop()
             endpoint.close()
             lasting.drain.begin()
@@ -488,10 +489,3 @@ def _bound(sock: socket.socket) -> tuple[IpAddress, int]:
 def _spelled(sock: socket.socket) -> str:
     address, port = _bound(sock)
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
-
-
-def _settle_memory() -> None:
-    """Start-up objects live for ever: keep the collector from walking them, and from running too often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 50)

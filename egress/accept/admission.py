@@ -20,6 +20,7 @@ class Admission:
         self.limits = limits
         self._callers: Counter[IpAddress] = Counter()
         self.open = 0
+        self._ended = 0
 
     def enter(self, caller: IpAddress) -> Denial | None:
         """Count one connection in; a denial counts nothing."""
@@ -33,9 +34,15 @@ class Admission:
 
     def leave(self, caller: IpAddress) -> None:
         self.open -= 1
+        self._ended += 1
         self._callers[caller] -= 1
         if not self._callers[caller]:
             del self._callers[caller]
+
+    def ended(self) -> int:
+        """Connections that ended since this was asked last."""
+        ended, self._ended = self._ended, 0
+        return ended
 
 
 def _overloaded(reason: ReasonCode) -> Denial:

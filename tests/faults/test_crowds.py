@@ -115,7 +115,8 @@ def test_two_hundred_downloads_at_once(origin: Origin, authority: OriginAuthorit
         digests = {hashlib.sha256((tmp_path / f"got-{n}").read_bytes()).digest() for n in range(1, DOWNLOADS + 1)}
         assert digests == {hashlib.sha256(BODY).digest()}
         assert eventually(lambda: proxy.descriptors() <= before + 40, 10)
-        assert proxy.resident() - memory < 200 * 400 * 1024
+        # What the buffers took goes back once the crowd has left.
+        assert eventually(lambda: proxy.resident() - memory < 200 * 256 * 1024, 20)
 
 
 def before_connect(proxy: EgressProcess, _origin: Origin) -> Connection:
