@@ -7,6 +7,7 @@ It knows nothing of what the bytes mean.
 import asyncio
 import contextlib
 import ipaddress
+import os
 import socket
 import ssl
 import struct
@@ -130,6 +131,8 @@ class Stream(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None and self.end is End.OPEN and self.error is None:
+            self._salvage()
         if exc is not None and self.error is None:
             self.error = PeerError(self.side, "connection reset")
         self.congested = False
@@ -148,6 +151,17 @@ class Stream(asyncio.Protocol):
         self.congested = False
         if self._drain_waiter is not None and not self._drain_waiter.done():
             self._drain_waiter.set_result(None)
+
+    def _salvage(self) -> None:
+        """Read what the peer sent before it reset the connection: an origin that refuses an upload answers and
+        closes, and the loop hears of the failed write first (RFC 9112 section 9.6)."""
+        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
+        descriptor = sock.fileno() if sock is not None else -1
+        if descriptor < 0:
+            return
+        with contextlib.suppress(OSError):
+            while len(self.buffer) < self._read_limit and (data := os.read(descriptor, _READ_SIZE)):
+                self.data_received(data)
 
     # reading ---------------------------------------------------------------------------------------------------
 

@@ -144,7 +144,7 @@ class ReasonCode(StrEnum):
     SVID_UNAVAILABLE = "svid_unavailable"
     ENDPOINT_UNREACHABLE = "endpoint_unreachable"
     REJECTED = "rejected"
-    MALFORMED_TOKEN = "malformed_token"
+    MALFORMED_TOKEN = "malformed_token"  # noqa: S105 - a word, not a token
     CONNECTIONS = "connections"
     CALLER_CONNECTIONS = "caller_connections"
     DESCRIPTORS = "descriptors"

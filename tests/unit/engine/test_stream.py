@@ -165,6 +165,26 @@ def test_bytes_before_a_reset_are_still_read(run: Run) -> None:
     run(work())
 
 
+def test_bytes_before_a_reset_are_read_even_if_a_write_finds_out_first(run: Run) -> None:
+    """A refused upload: the origin has answered and closed, with bytes of ours unread."""
+
+    async def work() -> None:
+        near, far = connected_sockets()
+        loop = asyncio.get_running_loop()
+        _, stream = await loop.create_connection(lambda: Stream(loop, Side.UPSTREAM), sock=near)
+        stream.write(b"x" * 1000)
+        await asyncio.sleep(0.01)
+        far.send(b"refused")
+        far.close()  # with bytes unread: a reset
+        for _ in range(20):
+            stream.write(b"x" * 1000)  # the loop has had no turn to read in
+        assert await read_until(stream, 7) == b"refused"
+        with pytest.raises(PeerError):
+            await stream.more(1, "test")
+
+    run(work())
+
+
 def test_interrupt_fails_waits_for_bytes_and_for_room_and_later_ones(run: Run) -> None:
     async def work() -> None:
         stream, peer = await stream_and_peer()
