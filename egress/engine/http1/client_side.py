@@ -2,11 +2,10 @@
 
 import asyncio
 
+from egress.engine.linger import linger
 from egress.engine.stream import DeadlineExceeded, Stream
 from egress.http.lexer import NeedMore, find_head, lex_request
 from egress.http.replies import Reply
-from egress.model.errors import PeerError
-from egress.model.limits import LIMITS
 from egress.model.message import Malformed, WireHead
 from egress.model.verdict import DenialCode
 
@@ -41,18 +40,3 @@ async def send_refusal(client: Stream, reply: Reply) -> None:
     """Write a refusal and close."""
     client.write(reply.http1())
     await linger(client)
-
-
-async def linger(client: Stream) -> None:
-    """Close after a reply that the client may still be sending to: closed with bytes unread, the connection is reset
-    and the reply lost (RFC 9112 section 9.6). Reads and drops a little, then closes."""
-    client.write_eof()
-    drained = len(client.take())
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + LIMITS.refusal_drain_seconds
-    try:
-        while drained < LIMITS.refusal_drain_bytes and await client.more(max(0.0, deadline - loop.time()), "drain"):
-            drained += len(client.take())
-    except (DeadlineExceeded, PeerError):
-        pass
-    client.close()

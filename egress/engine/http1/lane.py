@@ -3,8 +3,9 @@
 import logging
 
 from egress.engine import websocket
-from egress.engine.http1.client_side import linger, read_request_head, send_refusal
+from egress.engine.http1.client_side import read_request_head, send_refusal
 from egress.engine.http1.relay import After, Relay
+from egress.engine.linger import linger
 from egress.engine.pump import Pump, PumpLimits
 from egress.engine.tunnel import Tunnel
 from egress.model.errors import PeerError

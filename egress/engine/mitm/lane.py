@@ -1,19 +1,14 @@
 """The full-coverage lane: HTTP/2 on either side, and whatever the short path hands over, on mitmproxy's layers."""
 
-import asyncio
-import contextlib
-
 from egress.engine import websocket
+from egress.engine.linger import linger
 from egress.engine.mitm.dispatch import Dispatcher
 from egress.engine.mitm.exchange import NAME
 from egress.engine.mitm.messages import Ending, Handover
 from egress.engine.pump import Pump, PumpLimits
 from egress.engine.select import H2
 from egress.engine.sniff import PREFACE
-from egress.engine.stream import DeadlineExceeded, Stream
 from egress.engine.tunnel import Tunnel
-from egress.model.errors import PeerError
-from egress.model.limits import LIMITS
 from egress.model.message import RequestHead
 
 
@@ -43,7 +38,8 @@ async def _serve(tunnel: Tunnel, dispatcher: Dispatcher) -> None:
         case Ending.CLOSE:
             client.close()
         case Ending.LINGER:
-            await _linger(client, ending.payload)
+            client.write(ending.payload)
+            await linger(client)
         case Ending.CUT:
             client.cut()
         case Ending.RESET:
@@ -58,17 +54,3 @@ async def _upgraded(tunnel: Tunnel, handover: Handover) -> None:
     timeouts = tunnel.timeouts
     limits = PumpLimits(timeouts.websocket_idle, "timeouts.websocket_idle", timeouts.half_closed)
     await tunnel.pump(Pump(tunnel.client, origin, limits))
-
-
-async def _linger(client: Stream, last: bytes) -> None:
-    """Close after a last reply, dropping a little of what the client still sends: closed with bytes unread, the
-    connection would be reset and the reply lost (RFC 9112 section 9.6)."""
-    if last:
-        client.write(last)
-    client.write_eof()
-    dropped = len(client.take())
-    with contextlib.suppress(DeadlineExceeded, PeerError, TimeoutError):
-        async with asyncio.timeout(LIMITS.refusal_drain_seconds):
-            while dropped < LIMITS.refusal_drain_bytes and await client.more(None, "drain"):
-                dropped += len(client.take())
-    client.close()

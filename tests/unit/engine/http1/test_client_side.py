@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from egress.engine.http1.client_side import linger, read_request_head, send_refusal
+from egress.engine.http1.client_side import read_request_head, send_refusal
+from egress.engine.linger import linger
 from egress.engine.stream import DeadlineExceeded, Stream
 from egress.http.replies import Reply
 from egress.model.limits import LIMITS
@@ -110,7 +111,7 @@ async def test_a_refusal_is_read_by_a_client_that_still_sends() -> None:
 
 
 async def test_lingering_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("egress.engine.http1.client_side.LIMITS", type(LIMITS)(refusal_drain_seconds=0.02))
+    monkeypatch.setattr("egress.engine.linger.LIMITS", type(LIMITS)(refusal_drain_seconds=0.02))
     client, peer = await stream_and_peer()
     async with asyncio.timeout(1):
         await linger(client)
@@ -119,10 +120,17 @@ async def test_lingering_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_lingering_takes_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("egress.engine.http1.client_side.LIMITS", type(LIMITS)(refusal_drain_bytes=1000))
+    monkeypatch.setattr("egress.engine.linger.LIMITS", type(LIMITS)(refusal_drain_bytes=1000))
     client, peer = await stream_and_peer()
     await peer.send(bytes(5000))
+    lingering = asyncio.create_task(linger(client))
+    await asyncio.sleep(0.02)
+    await peer.send(bytes(7000))
+    await asyncio.sleep(0.02)
+    assert len(client.buffer) == 7000  # not read off: the client is left time to look at its reply
+    peer.reset()
     async with asyncio.timeout(0.5):
-        await linger(client)
+        await lingering
     assert client.lost
+    peer.close()
     peer.close()
