@@ -49,6 +49,24 @@ class Limits:
     """Messages of one JSON-RPC batch. Beyond: 400 `invalid_jsonrpc_request`."""
     mcp_reply_bytes: int = 4 * MIB
     """A JSON reply, or one event of a stream, that must be cut down. Beyond: 502 `upstream_protocol_error`."""
+    metadata_head_bytes: int = 4 * KIB
+    """Head of a request to the metadata server. Beyond: 413."""
+    metadata_connections: int = 32
+    """Connections to the metadata server at a time. Beyond: they wait to be accepted."""
+    metadata_head_seconds: float = 5.0
+    """Time for such a head; then the connection is closed."""
+    metadata_answer_seconds: float = 5.0
+    """Time to answer it; then the same."""
+    metadata_short_life_seconds: int = 225
+    """A token with less left is refreshed before it is named: SDKs ask again at once for one that ends so soon."""
+    metadata_refresh_seconds: float = 2.5
+    """Wait for that; then the old one is named. Below the 3 s after which Google's SDKs give up."""
+    granted_tokens: int = 1024
+    """Access tokens of token grants that are remembered. Beyond: the longest unused is forgotten."""
+    token_reply_bytes: int = 64 * KIB
+    """Reply of a token endpoint. Beyond: 502 `token_grant_failed`."""
+    assertion_bytes: int = 16 * KIB
+    """An identity document. Beyond: 502 `token_grant_failed`."""
     mcp_sessions: int = 4096
     """MCP sessions whose owner is remembered. Beyond: the owner's own longest unused is forgotten, else anybody's."""
     mcp_session_seconds: float = 24 * 3600.0
