@@ -269,6 +269,7 @@ class TestRefusals:
             (header(TEXT, (4 << 20) + 1), 1009, DenialCode.BODY_TOO_LARGE),
             (header(BINARY, (16 << 20) + 1), 1002, DenialCode.MALFORMED_REQUEST),
         ],
+        ids=["no mask", "not text", "large text", "large binary"],
     )
     async def test_a_fault_of_the_client(self, data: bytes, code: int, word: DenialCode) -> None:
         async with scene() as at:
@@ -278,7 +279,10 @@ class TestRefusals:
             assert at.outcome == (RelayOutcome.FAILED, None)
             assert at.told == [("WEBSOCKET", word, RelayOutcome.DENIED)]
 
-    @pytest.mark.parametrize(("data", "code"), [(frame(TEXT, b"x"), 1002), (frame(TEXT, b"\xff", masked=False), 1007)])
+    @pytest.mark.parametrize(
+        ("data", "code"), [(frame(TEXT, b"x"), 1002), (frame(TEXT, b"\xff", masked=False), 1007)],
+        ids=["masked", "not text"],
+    )  # fmt: skip
     async def test_a_fault_of_the_origin(self, data: bytes, code: int) -> None:
         async with scene() as at:
             await at.origin.send(data)
