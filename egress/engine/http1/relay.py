@@ -14,12 +14,12 @@ from egress.http.serialize import CONTINUE, close_line, interim_bytes, request_b
 from egress.model.body import CHUNKED, UNTIL_CLOSE, Framing, FramingKind, of_length
 from egress.model.errors import PeerError, Side
 from egress.model.limits import LIMITS
-from egress.model.message import Malformed, RequestHead, ResponseHead
+from egress.model.message import FieldLine, Malformed, RequestHead, ResponseHead
 from egress.model.outcome import ByteCounts, RelayOutcome
 from egress.model.verdict import Denial, DenialCode, Stage
 from egress.pipeline.exchange import Exchange
 from egress.pipeline.revalidate import POLICY_CHANGED
-from egress.pipeline.transform import ReplyTransform
+from egress.pipeline.transform import TAIL_SECONDS, Masked, ReplyTransform
 
 
 def _client_gone() -> PeerError:
@@ -53,6 +53,7 @@ class Relay:
         """Why the exchange must end without the origin's answer."""
         self._may_send_body: asyncio.Event | None = None
         self._body: BodyReader | None = None
+        self._mask: Masked | None = None
         self.received = 0
         self.status: int | None = None
         self.outcome = RelayOutcome.COMPLETE
@@ -294,6 +295,7 @@ class Relay:
         assert self._body is not None
         reader = BodyReader(origin, response.framing)
         transform = self._exchange.transform
+        self._mask = mask = transform if isinstance(transform, Masked) else None
         whole = b""
         framing = _client_framing(response.framing, http10=self._http10)
         if transform is not None and transform.ceiling is not None:
@@ -301,7 +303,7 @@ class Relay:
             if not isinstance(held, bytes):
                 return held
             whole, framing = held, of_length(len(held))
-        elif transform is not None:
+        elif transform is not None and (mask is None or not mask.keeps_length):
             framing = UNTIL_CLOSE if self._http10 else CHUNKED
         keep = head.keep_alive and not self._http10 and self._body.complete
         self.status = response.status
@@ -368,7 +370,7 @@ class Relay:
                 raise PeerError(Side.UPSTREAM, payload.reason)
             wire += writer.encode(payload)
             if reader.complete:
-                client.write(wire + writer.end(reader.trailers))
+                client.write(wire + writer.end(self._trailers(reader)))
                 self.received = reader.size
                 return
             if wire:
@@ -379,8 +381,22 @@ class Relay:
                 await client.drain(*idle)
             if client.lost:
                 raise _client_gone()
-            if not reader.stream.buffer and not await reader.stream.more(*idle):
+            if self._mask is not None and self._mask.waits and not reader.stream.buffer:
+                wire = await self._tail(reader, writer, self._mask)
+            elif not reader.stream.buffer and not await reader.stream.more(*idle):
                 reader.ended()
+
+    async def _tail(self, reader: BodyReader, writer: BodyWriter, mask: Masked) -> bytes:
+        """Wait for what follows the short end that a mask holds back, but not for long: then it is let go."""
+        try:
+            if not await reader.stream.more(TAIL_SECONDS, ""):
+                reader.ended()
+        except DeadlineExceeded:
+            return writer.encode(mask.release())
+        return b""
+
+    def _trailers(self, reader: BodyReader) -> tuple[FieldLine, ...]:
+        return reader.trailers if self._mask is None else self._mask.trailers(reader.trailers)
 
     def _changed(self, payload: bytes | Malformed, reader: BodyReader) -> bytes | Malformed:
         """What a streamed reply's payload becomes for the client."""

@@ -54,6 +54,7 @@ from egress.model.outcome import ByteCounts, RelayOutcome
 from egress.model.verdict import Denial, DenialCode, ReasonCode, Stage
 from egress.pipeline.exchange import Exchange
 from egress.pipeline.revalidate import POLICY_CHANGED
+from egress.pipeline.transform import TAIL_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class ExchangeStream:
         self._expect_until = math.inf
         self._responding = False
         self._change: ChangedReply | None = None
+        self._tail_until = math.inf
         self._response_ended = False
         self._held_down = 0
         self._received = 0
@@ -109,7 +111,7 @@ class ExchangeStream:
 
     @property
     def due(self) -> float:
-        return min(self._deadline, self._expect_until)
+        return min(self._deadline, self._expect_until, self._tail_until)
 
     def handle_event(self, event: Any) -> Commands:
         """Fail closed: what goes wrong here ends this exchange and forwards nothing more."""
@@ -277,7 +279,8 @@ class ExchangeStream:
             if self._change.head is None:
                 self._touch()
             else:
-                yield self._answer(self._change.head, ended=False)
+                # A reply of trailers alone, as gRPC has it, must end with its head.
+                yield self._answer(self._change.head, ended=event.end_stream and self._change.keeps_length)
             return
         yield self._answer(checked, ended=event.end_stream)
         if checked.status == 101:
@@ -306,10 +309,19 @@ class ExchangeStream:
                 return
             if changed:
                 yield self._down(ResponseData(self.stream_id, changed))
+            self._watch_tail(self._change)
         yield from self._settle_down()
+
+    def _watch_tail(self, change: ChangedReply) -> None:
+        """Note until when a short end that is held back may wait for more."""
+        self._tail_until = math.inf
+        if change.waits:
+            self._tail_until = self._site.now() + TAIL_SECONDS
+            self._site.arm(self._tail_until)
 
     def _end_change(self, change: ChangedReply) -> Commands:
         """What is left of a changed reply, its head included where it was held."""
+        self._tail_until = math.inf
         changed = change.finish()
         if isinstance(changed, Malformed):
             yield from self._unreadable(changed)
@@ -331,6 +343,8 @@ class ExchangeStream:
 
     def _response_trailers(self, event: ResponseTrailers) -> Commands:
         if self._responding:
+            if self._change is not None:
+                event.trailers = self._change.trailers(event.trailers)  # type: ignore[arg-type, assignment]
             yield self._down(event)
 
     def _response_end(self, event: ResponseEndOfMessage) -> Commands:
@@ -431,6 +445,10 @@ class ExchangeStream:
         if self._expecting and self._expect_until <= self._deadline:
             # The origin is silent about `Expect`: the client is told to go on (http-surface.md 10.1).
             yield from self._continue()
+            return
+        if self._change is not None and self._tail_until <= self._deadline:
+            self._tail_until = math.inf
+            yield self._down(ResponseData(self.stream_id, self._change.release()))
             return
         yield from self._drop_origin()
         if self._responding:
