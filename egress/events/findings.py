@@ -1,10 +1,13 @@
 """Denials that a security team should see on their own: (denial) -> `Finding`. Findings that are no denial, or know
 more than it, are emitted by who makes them."""
 
-from egress.events.event import ConnectionDecided, Event, ExchangeDecided, Finding, Severity
-from egress.model.verdict import Denial, DenialCode
+from egress.events.event import ConnectionDecided, Event, ExchangeDecided, Finding, FlowContext, Severity
+from egress.model.verdict import Denial, DenialCode, Stage
 
 type _Kind = tuple[str, str, Severity]
+
+_UNINSPECTABLE = "openshell.credentials.traffic_uninspectable"
+_UNINSPECTABLE_TITLE = "Credentials in traffic that may not carry them unread"
 
 BY_CODE: dict[DenialCode, _Kind] = {
     DenialCode.REQUEST_AUTHORITY_MISMATCH: (
@@ -12,6 +15,13 @@ BY_CODE: dict[DenialCode, _Kind] = {
         "Request authority does not match the authorized tunnel endpoint",
         Severity.HIGH,
     ),
+    DenialCode.CREDENTIAL_ENDPOINT_MISMATCH: (
+        "openshell.provider_credential.endpoint_mismatch",
+        "A credential was used where it does not belong",
+        Severity.HIGH,
+    ),
+    DenialCode.CREDENTIAL_BODY_DENIED: (_UNINSPECTABLE, _UNINSPECTABLE_TITLE, Severity.HIGH),
+    DenialCode.UNINSPECTED_CREDENTIALS: (_UNINSPECTABLE, _UNINSPECTABLE_TITLE, Severity.HIGH),
     DenialCode.SNI_MISMATCH: (
         "egress.tls.sni_mismatch",
         "TLS server name does not match the authorized tunnel endpoint",
@@ -36,6 +46,19 @@ def finding_of(event: Event) -> Finding | None:
         title=kind[1],
         severity=kind[2],
         context=event.context,
-        evidence=(("error", denial.code.word),),
+        evidence=_evidence(event.context, denial),
         exchange=event.exchange if type(event) is ExchangeDecided else None,
     )
+
+
+def _evidence(context: FlowContext, denial: Denial) -> tuple[tuple[str, str], ...]:
+    evidence = [("error", denial.code.word)]
+    if denial.stage is Stage.CREDENTIALS:
+        if context.entry is not None:
+            evidence.append(("policy", context.entry))
+        if context.origin is not None:
+            evidence.append(("host", context.origin.host.name))
+        if denial.surface is not None:
+            evidence.append(("surface", denial.surface))
+        evidence.append(("disposition", "denied"))
+    return tuple(evidence)

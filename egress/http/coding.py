@@ -3,9 +3,10 @@
 The only importer of the codecs. Output is bounded while it is made, so that a few kilobytes never become gigabytes.
 """
 
+import gzip
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import brotli  # type: ignore[import-untyped]
@@ -114,6 +115,13 @@ def decode_body(data: bytes, codings: Sequence[bytes], ceiling: int) -> bytes | 
         return made
     content = made.feed(data)
     return content if isinstance(content, Malformed) else made.end() or content
+
+
+def encode_body(data: bytes, codings: Sequence[bytes]) -> bytes:
+    """The other way round; `codings` in the order they are applied, each one that `decode_body` undoes."""
+    for coding in codings:
+        data = _ENCODERS[coding](data)
+    return data
 
 
 class _Gzip:
@@ -235,4 +243,14 @@ _LAYERS: dict[bytes, type[_Gzip] | type[_Deflate] | type[_Brotli] | type[_Zstand
     b"deflate": _Deflate,
     b"br": _Brotli,
     b"zstd": _Zstandard,
+}
+
+
+_ENCODERS: dict[bytes, Callable[[bytes], bytes]] = {
+    b"gzip": gzip.compress,
+    b"x-gzip": gzip.compress,
+    b"deflate": zlib.compress,
+    b"br": lambda data: bytes(brotli.compress(data, quality=5)),
+    b"zstd": zstd.compress,
+    b"identity": bytes,
 }

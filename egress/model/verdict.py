@@ -196,6 +196,8 @@ class Denial:
     hints: tuple[str, ...] = ()
     hard: bool = True
     operation: str | None = None
+    surface: str | None = None
+    """Where a credential was found that may not be there: `http-request-body`, `websocket-text`, `l4`, …"""
 
     @property
     def layer(self) -> Layer:

@@ -1,0 +1,270 @@
+"""Placeholders in a request head to values: target, field values, Basic, cookies. Everything else fails closed
+(credentials.md section 3)."""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from urllib.parse import quote
+
+from egress.credentials.placeholder import contains_marker, find, has_raw_marker, percent_decoded, whole
+from egress.credentials.snapshot import Credential, Fault, Resolver
+from egress.model.message import FieldLine, RequestHead
+from egress.model.secret import Secret
+from egress.model.verdict import Denial, DenialCode, Stage
+from egress.policy.compiled import CredentialOptions
+
+_PATH_SAFE = "!$&'()*+,;=:@-._~"
+_QUERY_SAFE = "-._~"
+_UNSAFE_IN_PATH = re.compile(r"[/\\?#]")
+_WORD_AND_TOKEN = re.compile(rb"([^ \t]+)[ \t]+([^ \t]+)\Z")
+_COOKIE_OCTETS = re.compile(rb"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*\Z")
+_QUOTABLE = re.compile(rb'[^"\\\x00-\x1f\x7f]*\Z')
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A placeholder that was not replaced, and where it stood."""
+
+    fault: Fault
+    where: str
+
+
+def denial_of(failure: Failure) -> Denial:
+    """What the client is told; neither key nor value."""
+    if failure.fault is Fault.MISMATCH:
+        return Denial(
+            Stage.CREDENTIALS, DenialCode.CREDENTIAL_ENDPOINT_MISMATCH,
+            "credential is not authorized for this request endpoint",
+        )  # fmt: skip
+    return Denial(Stage.CREDENTIALS, DenialCode.CREDENTIAL_UNAVAILABLE, "Credential placeholder could not be resolved")
+
+
+class _Stop(Exception):
+    def __init__(self, fault: Fault, where: str) -> None:
+        self.failure = Failure(fault, where)
+
+
+type Encode = Callable[[bytes], bytes]
+
+
+def substitute(data: bytes, resolver: Resolver | None, encode: Encode, where: str) -> bytes:
+    """Every placeholder in a decoded text replaced; what was put in is not looked at again. Raises `_Stop`."""
+    pieces, position = [], 0
+    for found in find(data):
+        if found.token is None:
+            raise _Stop(Fault.MALFORMED, where)
+        if resolver is None:
+            raise _Stop(Fault.UNAVAILABLE, where)
+        value = resolver.value(found.token)
+        if isinstance(value, Fault):
+            raise _Stop(value, where)
+        pieces += [data[position : found.start], encode(value.reveal().encode())]
+        position = found.end
+    result = b"".join([*pieces, data[position:]])
+    if has_raw_marker(result):
+        raise _Stop(Fault.UNAVAILABLE, where)
+    return result
+
+
+def substituted(data: bytes, resolver: Resolver | None, encode: Encode, where: str) -> bytes | Failure:
+    """The same, with its failure as a value."""
+    try:
+        return substitute(data, resolver, encode, where)
+    except _Stop as stop:
+        return stop.failure
+
+
+def rewrite_head(head: RequestHead, resolver: Resolver | None, options: CredentialOptions) -> RequestHead | Failure:
+    """The head with values in place; the same object when there was no placeholder in it.
+
+    Whatever still looks like one afterwards, in any part of the head, is a failure.
+    """
+    try:
+        return _rewritten(head, resolver, options)
+    except _Stop as stop:
+        return stop.failure
+
+
+def _rewritten(head: RequestHead, resolver: Resolver | None, options: CredentialOptions) -> RequestHead:
+    path, query = head.path, head.query
+    if _suspicious(path):
+        path = "/".join([_segment(segment, resolver) for segment in path.split("/")])
+    if query is not None and _suspicious(query):
+        query = "&".join([_query_item(item, resolver) for item in query.split("&")])
+    fields = head.fields
+    if _any_suspicious(fields):
+        fields = tuple([(name, _value(name, value, resolver, options)) for name, value in fields])
+    if (path, query, fields) == (head.path, head.query, head.fields):
+        return head
+    return replace(head, path=path, query=query, fields=fields)
+
+
+def _suspicious(text: str) -> bool:
+    return contains_marker(text.encode("latin-1", "replace"))
+
+
+def _any_suspicious(fields: tuple[FieldLine, ...]) -> bool:
+    """One look over all of them; Basic values are looked into in any case."""
+    block = b"\n".join([part for line in fields for part in line])
+    return contains_marker(block) or b"asic " in block or b"ASIC " in block
+
+
+def _segment(segment: str, resolver: Resolver | None) -> str:
+    raw = segment.encode("latin-1", "replace")
+    if not contains_marker(raw):
+        return segment
+
+    def checked(value: bytes) -> bytes:
+        if _UNSAFE_IN_PATH.search(value.decode("utf-8", "replace")):
+            raise _Stop(Fault.UNAVAILABLE, "path")
+        return value
+
+    plain = substitute(percent_decoded(raw), resolver, checked, "path")
+    if plain in (b".", b".."):
+        raise _Stop(Fault.UNAVAILABLE, "path")
+    return quote(plain, safe=_PATH_SAFE)
+
+
+def _query_item(item: str, resolver: Resolver | None) -> str:
+    name, equals, value = item.partition("=")
+    if _suspicious(name) or not equals:
+        if _suspicious(item):
+            raise _Stop(Fault.UNAVAILABLE, "query_param")
+        return item
+    raw = value.encode("latin-1", "replace")
+    if not contains_marker(raw):
+        return item
+    # A literal plus means a blank there: it is kept as it was.
+    parts = [
+        quote(substitute(percent_decoded(part), resolver, bytes, "query_param"), safe=_QUERY_SAFE)
+        for part in raw.split(b"+")
+    ]
+    return f"{name}={'+'.join(parts)}"
+
+
+def _value(name: bytes, value: bytes, resolver: Resolver | None, options: CredentialOptions) -> bytes:
+    if contains_marker(name):
+        raise _Stop(Fault.UNAVAILABLE, "header")
+    if value[:6].lower() == b"basic ":
+        basic = _basic(value, resolver)
+        if basic is not None:
+            return basic
+    if not contains_marker(value):
+        return value
+    replaced = _placed(name, value, resolver, options)
+    if replaced is None or has_raw_marker(replaced):
+        raise _Stop(Fault.UNAVAILABLE, "header")
+    return replaced
+
+
+def _placed(name: bytes, value: bytes, resolver: Resolver | None, options: CredentialOptions) -> bytes | None:
+    token = whole(value)
+    if token is not None:
+        return substitute(value, resolver, bytes, "header")
+    match = _WORD_AND_TOKEN.match(value)
+    if match is not None and whole(match[2]) is not None and not contains_marker(match[1]):
+        return match[1] + b" " + substitute(match[2], resolver, bytes, "header")
+    if options.cookie_rewrite and name.lower() == b"cookie":
+        return b"; ".join([_cookie(pair.strip(b" \t"), resolver) for pair in value.split(b";")])
+    if options.header_substring_rewrite:
+        return substitute(value, resolver, _quotable, "header")
+    return None
+
+
+def _cookie(pair: bytes, resolver: Resolver | None) -> bytes:
+    name, equals, value = pair.partition(b"=")
+    if contains_marker(name) or not contains_marker(value):
+        return pair
+
+    def octets(secret: bytes) -> bytes:
+        if not _COOKIE_OCTETS.match(secret):
+            raise _Stop(Fault.UNAVAILABLE, "header")
+        return secret
+
+    return name + equals + substitute(value, resolver, octets, "header")
+
+
+def _quotable(secret: bytes) -> bytes:
+    if not _QUOTABLE.match(secret):
+        raise _Stop(Fault.UNAVAILABLE, "header")
+    return secret
+
+
+def _basic(value: bytes, resolver: Resolver | None) -> bytes | None:
+    """A Basic credential with a placeholder inside, in the alphabet and padding it came in; None when it holds none."""
+    scheme, text = value[:5], value[6:].strip(b" \t")
+    url_safe, padded = b"-" in text or b"_" in text, text.endswith(b"=") or len(text) % 4 == 0
+    try:
+        plain = base64.b64decode(
+            text.rstrip(b"=") + b"=" * (-len(text.rstrip(b"=")) % 4), b"-_" if url_safe else None, validate=True
+        )
+    except (binascii.Error, ValueError):
+        return None
+    if not contains_marker(plain):
+        return None
+    if not has_raw_marker(plain):
+        raise _Stop(Fault.UNAVAILABLE, "header")
+    replaced = substitute(plain, resolver, bytes, "header")
+    encoded = base64.urlsafe_b64encode(replaced) if url_safe else base64.b64encode(replaced)
+    return scheme + b" " + (encoded if padded else encoded.rstrip(b"="))
+
+
+# placed without being asked for -----------------------------------------------------------------------------------
+
+
+def inject(head: RequestHead, resolver: Resolver) -> RequestHead | Failure:
+    """The head with what providers place by themselves (`inject`), as their profile says where."""
+    for one in resolver.injections():
+        placed = _inject(head, one, resolver)
+        if isinstance(placed, Failure):
+            return placed
+        head = placed
+    return head
+
+
+def _inject(head: RequestHead, one: Credential, resolver: Resolver) -> RequestHead | Failure:
+    placement = one.placement
+    assert placement is not None
+    if placement.when == "if_absent" and _present(head, one):
+        return head
+    value = resolver.give(one)
+    if isinstance(value, Fault):
+        return Failure(value, "injection")
+    if placement.style == "query":
+        return replace(head, query=_with_parameter(head.query, placement.query, value))
+    if placement.style == "path":
+        template = placement.path_template.replace("{credential}", quote(value.reveal(), safe=_PATH_SAFE))
+        return replace(head, path=template + head.path)
+    name = placement.header.encode()
+    fields = tuple([line for line in head.fields if line[0].lower() != name.lower()])
+    return replace(head, fields=(*fields, (name, _field_value(one, value))))
+
+
+def _present(head: RequestHead, one: Credential) -> bool:
+    placement = one.placement
+    assert placement is not None
+    if placement.style == "query":
+        return any(item.partition("=")[0] == placement.query for item in (head.query or "").split("&"))
+    if placement.style == "path":
+        return head.path.startswith(placement.path_template.partition("{credential}")[0])
+    name = placement.header.lower().encode()
+    return any(line[0].lower() == name for line in head.fields)
+
+
+def _field_value(one: Credential, value: Secret) -> bytes:
+    placement = one.placement
+    assert placement is not None
+    text = value.reveal()
+    if placement.style == "bearer":
+        return b"Bearer " + text.encode()
+    if placement.style == "basic":
+        pair = f"{placement.username}:{text}" if placement.username else text
+        return b"Basic " + base64.b64encode(pair.encode())
+    return text.encode()
+
+
+def _with_parameter(query: str | None, name: str, value: Secret) -> str:
+    kept = [item for item in (query or "").split("&") if item and item.partition("=")[0] != name]
+    return "&".join([*kept, f"{name}={quote(value.reveal(), safe=_QUERY_SAFE)}"])

@@ -1,0 +1,268 @@
+"""Values and where they belong, of one revision; and the view of them that one request has (credentials.md sections 4
+and 10). Immutable: a refresh makes the next one."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from egress.credentials.placeholder import Form, Placeholder, spell, whole
+from egress.credentials.scope import Place, Scope
+from egress.model.secret import Secret
+
+RETAINED_GENERATIONS = 8
+SCRUBBED_BYTES = 8
+"""Shorter values are not looked for in replies: they would be found everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a value stands in a request, by the profile; `when` is the provider's `inject`."""
+
+    style: str
+    header: str = "Authorization"
+    query: str = ""
+    path_template: str = ""
+    username: str = ""
+    when: str = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """One value. `scope` None: configuration, visible everywhere. `expires` is seconds since the epoch. With a
+    `handle` its placeholder is stable while the value rotates; without one it names the revision."""
+
+    provider: str
+    key: str
+    secret: Secret
+    scope: Scope | None
+    expires: float | None = None
+    identity: str = ""
+    handle: str = ""
+    placement: Placement | None = None
+    shape: str = ""
+    """What the placeholder begins with for clients that check the shape of a key."""
+
+    def usable(self, now: float) -> bool:
+        return self.expires is None or self.expires > now
+
+
+class Fault(StrEnum):
+    """Why a placeholder gives no value."""
+
+    MISMATCH = "mismatch"
+    UNAVAILABLE = "unavailable"
+    MALFORMED = "malformed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Epoch:
+    """The revisions under which one identity had a key; other identities never answer to them."""
+
+    identity: str
+    revisions: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CredentialSnapshot:
+    """Made by `empty`, `next` and `revoked` alone. Its repr shows counts."""
+
+    revision: int = 0
+    retain: str = "current"
+    _entries: Mapping[str, Credential] = field(default_factory=dict)
+    _known: frozenset[str] = frozenset()
+    _epochs: Mapping[str, _Epoch] = field(default_factory=dict)
+    _generations: tuple[tuple[int, Mapping[str, Credential]], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"CredentialSnapshot({len(self._entries)} values)"
+
+    @staticmethod
+    def empty() -> "CredentialSnapshot":
+        return CredentialSnapshot()
+
+    def next(self, credentials: Sequence[Credential], *, retain: str = "current") -> "CredentialSnapshot":
+        """The snapshot after a valid fetch of everything."""
+        revision = int.from_bytes(os.urandom(8)) or 1
+        entries = {one.key: one for one in credentials}
+        bound = {key for key, one in entries.items() if one.scope is not None}
+        epochs = {
+            key: self._epoch(key, one.identity, revision)
+            for key, one in entries.items()
+            if one.scope is not None and not one.handle
+        }
+        unmanaged = {key: one for key, one in entries.items() if not one.handle}
+        kept = self._generations if self._identities() == _identities(entries) else ()
+        generations = ((revision, unmanaged), *kept)[:RETAINED_GENERATIONS]
+        return CredentialSnapshot(revision, retain, entries, self._known | bound, epochs, generations)
+
+    def revoked(self, *, keep_epochs: bool = True) -> "CredentialSnapshot":
+        """No values. Epochs outlive an outage, so that placeholders recover with the same identity."""
+        return CredentialSnapshot(
+            int.from_bytes(os.urandom(8)) or 1, self.retain, {}, self._known, self._epochs if keep_epochs else {}
+        )
+
+    def _epoch(self, key: str, identity: str, revision: int) -> _Epoch:
+        before = self._epochs.get(key)
+        revisions = before.revisions if before is not None and before.identity == identity else frozenset[int]()
+        return _Epoch(identity, revisions | {revision})
+
+    def _identities(self) -> frozenset[tuple[str, str]]:
+        return _identities(self._entries)
+
+    # what others ask ---------------------------------------------------------------------------------------------
+
+    def placeholders(self, agent: str) -> dict[str, str]:
+        """Environment key to placeholder, of every provider that serves the agent."""
+        return {
+            key: spell(key, revision=self.revision if self.revision else None, handle=one.handle)
+            for key, one in self._entries.items()
+            if one.scope is None or one.scope.serves(agent)
+        }
+
+    def expiry(self, key: str) -> float | None:
+        """When the value of a key expires, seconds since the epoch."""
+        entry = self._entries.get(key)
+        return entry.expires if entry is not None else None
+
+    def has(self, key: str, now: float) -> bool:
+        entry = self._entries.get(key)
+        return entry is not None and entry.usable(now)
+
+    def credentialed(self, host: str, port: int) -> bool:
+        """May some credential go to this authority?"""
+        return any(
+            selector.covers_authority(host, port)
+            for one in self._entries.values()
+            if one.scope is not None
+            for selector in one.scope.selectors
+        )
+
+    def values(self) -> Iterator[Credential]:
+        yield from self._entries.values()
+
+    def resolver(self, place: Place, now: float) -> "Resolver | None":
+        """The view of one request; None where nothing is configured and nothing ever was."""
+        if not self._entries and not self._known:
+            return None
+        return Resolver(self, place, now)
+
+
+def _identities(entries: Mapping[str, Credential]) -> frozenset[tuple[str, str]]:
+    return frozenset((key, one.identity) for key, one in entries.items() if one.scope is not None)
+
+
+class Resolver:
+    """Placeholders to values, for one request at one moment. `used` lists what was given out."""
+
+    __slots__ = ("_now", "_place", "_reach", "_snapshot", "used")
+
+    def __init__(self, snapshot: CredentialSnapshot, place: Place, now: float) -> None:
+        self._snapshot = snapshot
+        self._place = place
+        self._now = now
+        self._reach: dict[str, bool] = {}
+        self.used: list[Credential] = []
+
+    def __repr__(self) -> str:
+        return f"Resolver({len(self.used)} used)"
+
+    @property
+    def revision(self) -> int:
+        return self._snapshot.revision
+
+    def resolve(self, token: bytes) -> Secret | Fault:
+        """The value of a whole placeholder."""
+        placeholder = whole(token)
+        return Fault.MALFORMED if placeholder is None else self.value(placeholder)
+
+    def value(self, placeholder: Placeholder) -> Secret | Fault:
+        """The value that a recognised placeholder stands for."""
+        found = self._find(placeholder)
+        return found if isinstance(found, Fault) else self._give(found)
+
+    def key(self, name: str, provider: str = "") -> Secret | Fault | None:
+        """The value of an environment key, for signing; None when nobody has it.
+
+        Several providers may have a key of the same name: `provider` tells whose is meant, else the one that reaches
+        this request.
+        """
+        candidates = [
+            one
+            for one in self._snapshot.values()
+            if one.scope is not None and _plain_key(one) == name and provider in ("", one.provider)
+        ]
+        for one in candidates:
+            if one.scope is not None and one.scope.reaches(self._place):
+                return self._give(one)
+        return Fault.MISMATCH if candidates else None
+
+    def injections(self) -> list[Credential]:
+        """What is placed without being asked for."""
+        return [
+            one
+            for one in self._snapshot.values()
+            if one.placement is not None and one.placement.when != "never" and self._reaches(one) and one.scope
+        ]
+
+    def give(self, one: Credential) -> Secret | Fault:
+        """The value of one of `injections`."""
+        return self._give(one)
+
+    def to_scrub(self) -> tuple[Secret, ...]:
+        """What must not come back: the values given out, and the same providers' others that reach this request."""
+        providers = {one.provider for one in self.used}
+        others = [
+            one for one in self._snapshot.values() if one.provider in providers and one.scope and self._reaches(one)
+        ]
+        secrets = dict.fromkeys(one.secret for one in (*self.used, *others))
+        return tuple(secret for secret in secrets if len(secret.reveal().encode()) >= SCRUBBED_BYTES)
+
+    def _find(self, placeholder: Placeholder) -> Credential | Fault:
+        snapshot = self._snapshot
+        key, form = placeholder.key, placeholder.form
+        current = snapshot._entries.get(key)
+        known = key in snapshot._known
+        if known and (current is None or not self._reaches(current)):
+            return Fault.MISMATCH
+        if known and form is Form.PLAIN:
+            return Fault.UNAVAILABLE
+        if current is None:
+            return Fault.UNAVAILABLE
+        if form is Form.STABLE:
+            return current if current.handle == placeholder.handle else Fault.UNAVAILABLE
+        if form is Form.REVISIONED and known:
+            return self._revisioned(placeholder, current)
+        return current
+
+    def _revisioned(self, placeholder: Placeholder, current: Credential) -> Credential | Fault:
+        snapshot = self._snapshot
+        epoch = snapshot._epochs.get(placeholder.key)
+        if current.handle or epoch is None or epoch.identity != current.identity:
+            return Fault.UNAVAILABLE
+        if placeholder.revision not in epoch.revisions:
+            return Fault.UNAVAILABLE
+        if snapshot.retain == "generations":
+            for revision, entries in snapshot._generations:
+                if revision == placeholder.revision and placeholder.key in entries:
+                    return entries[placeholder.key]
+        return current
+
+    def _reaches(self, one: Credential) -> bool:
+        found = self._reach.get(one.key)
+        if found is None:
+            found = self._reach[one.key] = one.scope is None or one.scope.reaches(self._place)
+        return found
+
+    def _give(self, one: Credential) -> Secret | Fault:
+        text = one.secret.reveal()
+        if not one.usable(self._now) or not text or any(character in text for character in "\r\n\0"):
+            return Fault.UNAVAILABLE
+        if one not in self.used:
+            self.used.append(one)
+        return one.secret
+
+
+def _plain_key(one: Credential) -> str:
+    """The name of a key without what tells two providers apart."""
+    return one.key.removesuffix(f"__{one.provider}")
