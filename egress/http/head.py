@@ -177,4 +177,5 @@ def _request(wire: WireHead, target: Target, sorted_fields: _Sorted, origin: Ori
         upgrade=upgrade,
         oddities=target.path.oddities,
         http10=wire.version == b"HTTP/1.0",
+        raw_path=target.raw_path,
     )

@@ -19,6 +19,8 @@ class Target:
     query: str | None
     scheme: str | None = None
     authority: Authority | None = None
+    raw_path: str | None = None
+    """The path as written, where canonicalisation changed it."""
 
 
 def read_target(target: bytes) -> Target | Malformed:
@@ -44,7 +46,8 @@ def read_target(target: bytes) -> Target | Malformed:
     path = canonical_path(raw)
     if isinstance(path, Malformed):
         return path
-    return Target(path, query if question else None, scheme, authority)
+    raw_path = raw if path.text != raw else None
+    return Target(path, query if question else None, scheme, authority, raw_path)
 
 
 def read_connect_target(target: bytes) -> Origin | Malformed:

@@ -53,6 +53,8 @@ class RequestHead:
     oddities: PathOddity = PathOddity.NONE
     http10: bool = False
     """The client speaks HTTP/1.0: no chunked coding, no interim replies, one request."""
+    raw_path: str | None = None
+    """The path as the client wrote it, where `path` is spelled otherwise: object keys are not paths everywhere."""
 
     @property
     def target(self) -> str:
