@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
-from egress.credentials.metadata_facts import AWS_PATH, AZURE_PATH, GoogleFacts
+from egress.credentials.metadata_facts import AWS_PATH, AZURE_PATH, Clouds, GoogleFacts
+from egress.credentials.snapshot import CredentialSnapshot
 from egress.http.query import QueryPairs
 
 GOOGLE_PREFIX = "/computeMetadata/v1"
@@ -48,12 +49,21 @@ class MetadataView:
     """What is known now. `configured`: there is a resolver at all; `tokens` by environment key."""
 
     configured: bool = False
-    facts: GoogleFacts = field(default_factory=GoogleFacts)
+    clouds: Clouds = field(default_factory=Clouds)
     tokens: Mapping[str, Token] = field(default_factory=dict)
-    aws: bool = False
-    azure: bool = False
-    audiences: frozenset[str] = frozenset()
-    """Audiences for which real identity tokens may be minted; normally none."""
+
+    @property
+    def facts(self) -> GoogleFacts:
+        return self.clouds.google
+
+    @staticmethod
+    def of(snapshot: CredentialSnapshot, agent: str, clouds: Clouds) -> "MetadataView":
+        """What one agent may be told: of each provider that serves it, the placeholders."""
+        named = snapshot.placeholders(agent)
+        tokens = {
+            one.key: Token(one.provider, named[one.key], one.expires) for one in snapshot.values() if one.key in named
+        }
+        return MetadataView(snapshot.revision != 0, clouds, tokens)
 
     def token(self, keys: tuple[str, ...], now: float) -> Token | None:
         """The first of `keys` that is held and not yet over."""
@@ -113,9 +123,9 @@ def answer(question: Question, view: MetadataView) -> Outcome:
         return Answer(405, HTML, b"Method Not Allowed")
     if "x-forwarded-for" in question.fields:  # a request that some server was talked into passing on
         return Answer(403, HTML, b"Forbidden")
-    if view.aws and question.path == AWS_PATH:
+    if view.clouds.aws and question.path == AWS_PATH:
         return TokenWanted(AWS_KEYS, _aws)
-    if view.azure and question.path == AZURE_PATH:
+    if view.clouds.azure and question.path == AZURE_PATH:
         return _azure(question)
     if not any(value.lower() == "google" for value in question.fields.get("metadata-flavor", ())):
         return Answer(403, HTML, b"Forbidden")
@@ -205,7 +215,7 @@ def _identity(question: Question, view: MetadataView) -> Outcome:
     audience = question.parameter("audience")
     if not audience:
         return _json(400, {"error": "audience_missing"}, "identity")
-    if audience not in view.audiences:
+    if audience not in view.clouds.audiences:
         detail = "identity tokens are given for the audiences of metadata_server.id_tokens only"
         return _json(404, {"error": "not_found", "error_description": detail}, "identity")
     return IdentityWanted(audience)

@@ -1,7 +1,7 @@
 """What a workload may know in clear about its cloud, and the environment that tells SDKs where to ask."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 
@@ -58,6 +58,17 @@ class GoogleFacts:
         if name in ("zone", "region") and value:  # clients cut these at the last slash
             return f"projects/{self.numeric_project_id or self.project_id}/{name}s/{value}"
         return value
+
+
+@dataclass(frozen=True, slots=True)
+class Clouds:
+    """What the server speaks of: by settings and by providers."""
+
+    google: GoogleFacts = field(default_factory=GoogleFacts)
+    aws: bool = False
+    azure: bool = False
+    audiences: frozenset[str] = frozenset()
+    """Audiences for which real identity tokens may be minted; normally none."""
 
 
 def google_environment(address: str | None, facts: GoogleFacts) -> dict[str, str]:

@@ -18,7 +18,7 @@ import pytest
 
 from egress.credentials.metadata import MetadataAnswered, MetadataServer, address_of, bind_metadata
 from egress.credentials.metadata_answers import MetadataView, Token
-from egress.credentials.metadata_facts import GoogleFacts, aws_environment, google_environment
+from egress.credentials.metadata_facts import Clouds, GoogleFacts, aws_environment, google_environment
 from egress.model.clock import SystemClock
 from tests.support.suites import module, node
 
@@ -61,7 +61,7 @@ def serving(facts: GoogleFacts, life: float) -> Iterator[Site]:
         expires = SystemClock().now() + life
         names = ("GCP_SA_ACCESS_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
         tokens = {name: Token("p", f"openshell:resolve:env:v{count}_{name}", expires) for name in names}
-        return MetadataView(configured=True, facts=facts, tokens=tokens, aws=True)
+        return MetadataView(configured=True, clouds=Clouds(facts, aws=True), tokens=tokens)
 
     with on_a_loop(lambda: MetadataServer(view, SystemClock(), observe=site.seen.append).run(listener)):
         yield site

@@ -14,7 +14,16 @@ from egress.credentials.metadata_answers import (
     answer,
     identity_answer,
 )
-from egress.credentials.metadata_facts import GoogleFacts, aws_environment, azure_environment, google_environment
+from egress.credentials.metadata_facts import (
+    Clouds,
+    GoogleFacts,
+    aws_environment,
+    azure_environment,
+    google_environment,
+)
+from egress.credentials.scope import Scope, Selector
+from egress.credentials.snapshot import Credential, CredentialSnapshot
+from egress.model.secret import Secret
 
 NO_FACTS = GoogleFacts()
 NOW = 1_700_000_000.0
@@ -41,7 +50,7 @@ def final(question: Question, view: MetadataView) -> Answer:
 
 
 def view(facts: GoogleFacts = NO_FACTS, **tokens: Token) -> MetadataView:
-    return MetadataView(configured=True, facts=facts, tokens=tokens)
+    return MetadataView(configured=True, clouds=Clouds(facts), tokens=tokens)
 
 
 FULL = GoogleFacts(project_id="proj", email=EMAIL)
@@ -183,7 +192,7 @@ class TestRefusals:
 
 class TestIdentity:
     def test_only_for_listed_audiences(self) -> None:
-        listed = MetadataView(configured=True, audiences=frozenset(("https://run.example",)))
+        listed = MetadataView(configured=True, clouds=Clouds(audiences=frozenset(("https://run.example",))))
         assert answer(ask(f"{ACCOUNT}/identity", ("audience", "https://run.example")), listed) == IdentityWanted(
             "https://run.example"
         )
@@ -209,7 +218,10 @@ class TestOtherClouds:
             "AWS_SECRET_ACCESS_KEY": Token("aws", "openshell:resolve:env:v1_AWS_SECRET_ACCESS_KEY", NOW + 600),
             "AWS_SESSION_TOKEN": Token("aws", "openshell:resolve:env:v1_AWS_SESSION_TOKEN", NOW + 500),
         }
-        got = final(ask("/v2/credentials/egress", fields={}), MetadataView(configured=True, tokens=tokens, aws=True))
+        got = final(
+            ask("/v2/credentials/egress", fields={}),
+            MetadataView(configured=True, tokens=tokens, clouds=Clouds(aws=True)),
+        )
         assert got.status == 200
         assert json.loads(got.body) == {
             "AccessKeyId": "openshell:resolve:env:v1_AWS_ACCESS_KEY_ID",
@@ -219,11 +231,11 @@ class TestOtherClouds:
         }
 
     def test_aws_half_a_set_is_none(self) -> None:
-        half = MetadataView(configured=True, tokens={"AWS_ACCESS_KEY_ID": SERVICE}, aws=True)
+        half = MetadataView(configured=True, tokens={"AWS_ACCESS_KEY_ID": SERVICE}, clouds=Clouds(aws=True))
         assert final(ask("/v2/credentials/egress", fields={}), half).status == 503
 
     def test_azure(self) -> None:
-        held = MetadataView(configured=True, tokens={"AZURE_ACCESS_TOKEN": USER}, azure=True)
+        held = MetadataView(configured=True, tokens={"AZURE_ACCESS_TOKEN": USER}, clouds=Clouds(azure=True))
         path = "/metadata/identity/oauth2/token"
         query = (("api-version", "2018-02-01"), ("resource", "https://management.azure.test/"))
         got = final(ask(path, *query, fields={"metadata": ("true",)}), held)
@@ -237,6 +249,19 @@ class TestOtherClouds:
         }
         assert final(ask(path, *query, fields={}), held).status == 400
         assert final(ask(path, query[0], fields={"metadata": ("true",)}), held).status == 400
+
+
+def test_an_agent_is_told_of_what_serves_it() -> None:
+    scope = Scope((Selector.of("*.googleapis.com", 443),), agents=("build-*",))
+    snapshot = CredentialSnapshot.empty().next(
+        [Credential("gcp", "GCP_SA_ACCESS_TOKEN", Secret("ya29.real"), scope, expires=NOW + 60, identity="gcp:K")]
+    )
+    seen = MetadataView.of(snapshot, "build-1", Clouds())
+    placeholder = f"openshell:resolve:env:v{snapshot.revision}_GCP_SA_ACCESS_TOKEN"
+    assert seen == MetadataView(True, Clouds(), {"GCP_SA_ACCESS_TOKEN": Token("gcp", placeholder, NOW + 60)})
+    assert b"ya29" not in final(ask(f"{ACCOUNT}/token"), seen).body
+    assert MetadataView.of(snapshot, "other", Clouds()) == MetadataView(configured=True)
+    assert MetadataView.of(CredentialSnapshot.empty(), "other", Clouds()) == MetadataView()
 
 
 def test_environment() -> None:

@@ -12,6 +12,7 @@ import pytest
 from egress.credentials import metadata
 from egress.credentials.metadata import MetadataAnswered, MetadataServer, address_of, bind_metadata
 from egress.credentials.metadata_answers import MetadataView, Token
+from egress.credentials.metadata_facts import Clouds
 from egress.model.clock import SystemClock
 from egress.model.limits import Limits
 from egress.model.secret import Secret
@@ -23,7 +24,7 @@ PLACEHOLDER = "openshell:resolve:env:v7_GCP_SA_ACCESS_TOKEN"
 def held(seconds: float | None = 3000.0, audiences: tuple[str, ...] = ()) -> MetadataView:
     expires = None if seconds is None else SystemClock().now() + seconds
     tokens = {"GCP_SA_ACCESS_TOKEN": Token("gcp", PLACEHOLDER, expires)}
-    return MetadataView(configured=True, tokens=tokens, audiences=frozenset(audiences))
+    return MetadataView(configured=True, clouds=Clouds(audiences=frozenset(audiences)), tokens=tokens)
 
 
 class Running:
