@@ -139,11 +139,10 @@ class FormWatch:
         for index, piece in enumerate(data.split(b"&")):
             if index:
                 self._name, self._in_value = b"", False
-            if self._in_value:
-                continue
-            name, equals, _ = piece.partition(b"=")
-            self._name = (self._name + name)[: self.LONGEST]
-            if _plain(self._name.decode("latin-1")) == "grant_type":
-                return _OAUTH
-            self._in_value = bool(equals) or len(self._name) >= self.LONGEST
+            if not self._in_value:
+                name, equals, _ = piece.partition(b"=")
+                self._name = (self._name + name)[: self.LONGEST]
+                self._in_value = bool(equals)
+                if equals and _plain(self._name.decode("latin-1")) == "grant_type":
+                    return _OAUTH
         return data

@@ -10,7 +10,18 @@ from egress.model.body import CHUNKED, NO_BODY, of_length
 from egress.model.message import RequestHead
 from egress.model.verdict import Denial, DenialCode
 from tests.unit.credentials.aws.samples import (
-    BEDROCK, KEYS, NOW, S3, STS, TEMPORARY, field, options, planned, refusal, request, signed,
+    BEDROCK,
+    KEYS,
+    NOW,
+    S3,
+    STS,
+    TEMPORARY,
+    field,
+    options,
+    planned,
+    refusal,
+    request,
+    signed,
 )  # fmt: skip
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -270,7 +281,7 @@ def test_equal_requests_have_equal_signatures_and_the_time_matters() -> None:
 
 def test_the_signers_are_told_to_keep_quiet() -> None:
     load()
-    import logging  # noqa: PLC0415
+    import logging
 
     assert not logging.getLogger("botocore.auth").isEnabledFor(logging.DEBUG)
 
