@@ -86,6 +86,7 @@ class _Connection:
         self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=None))
         self._requests: dict[int, H2Request] = {}
         self._window_moved = asyncio.Event()
+        self._gone = False
 
     async def run(self) -> None:
         self._h2.local_settings = h2.settings.Settings(
@@ -99,6 +100,7 @@ class _Connection:
                 for event in self._h2.receive_data(data):
                     self._on(event, scripts)
                 self._flush()
+            self._gone = True
             self._window_moved.set()
 
     def _on(self, event: h2.events.Event, scripts: asyncio.TaskGroup) -> None:
@@ -137,6 +139,8 @@ class _Connection:
         view = memoryview(data)
         while view:
             room = min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size, len(view))
+            if self._gone:
+                raise ConnectionError("the other side is gone")
             if room <= 0:
                 self._window_moved.clear()
                 await self._window_moved.wait()
