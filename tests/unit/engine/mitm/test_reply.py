@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
+from egress.credentials.scrub import Scrubber
 from egress.engine.mitm.reply import ChangedReply
 from egress.model.body import CHUNKED, of_length
 from egress.model.message import Malformed, ResponseHead
+from egress.model.secret import Secret
+from egress.pipeline.transform import Masked
 
 HEAD = ResponseHead(200, b"OK", ((b"a", b"b"),), of_length(6))
 
@@ -48,3 +51,30 @@ def test_what_cannot_be_read() -> None:
     assert isinstance(held.finish(), Malformed)
     assert held.head is None
     assert isinstance(streamed.feed(b"!"), Malformed)
+
+
+SCRUBBER = Scrubber.of((Secret("SECRET-VALUE"),))
+
+
+def test_a_masked_reply_keeps_its_length_and_lets_short_ends_go() -> None:
+    reply = ChangedReply(HEAD, Masked(SCRUBBER.stream()))
+    assert reply.head is HEAD
+    assert (reply.feed(b"a SECRET-"), reply.waits) == (b"a ", True)
+    assert (reply.release(), reply.waits) == (b"SECRET-", False)
+    assert (reply.feed(b"VALUE!"), reply.finish()) == (b"*****!", b"")
+    assert reply.trailers(((b"X", b"SECRET-VALUE"),)) == ((b"X", b"*" * 12),)
+
+
+def test_a_filtered_reply_is_masked_without_its_length() -> None:
+    streamed, held = ChangedReply(HEAD, Masked(SCRUBBER.stream(), Upper(None))), Masked(SCRUBBER.stream(), Upper(20))
+    assert streamed.head == ResponseHead(200, b"OK", ((b"a", b"b"),), CHUNKED)
+    reply = ChangedReply(HEAD, held)
+    assert (reply.head, reply.feed(b"secret-"), reply.feed(b"value"), reply.waits) == (None, b"", b"", False)
+    assert reply.finish() == b"************."
+    assert reply.head == ResponseHead(200, b"OK", ((b"a", b"b"),), of_length(13))
+
+
+def test_other_transforms_hold_nothing_back_and_read_no_trailers() -> None:
+    reply, lines = ChangedReply(HEAD, Upper(None)), ((b"X", b"SECRET-VALUE"),)
+    assert (reply.waits, reply.release(), reply.keeps_length) == (False, b"", False)
+    assert reply.trailers(lines) is lines
