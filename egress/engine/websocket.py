@@ -140,7 +140,11 @@ class WebSocketRelay:
         match event:
             case Text(data):
                 self._judged(self._session.text(data))
-                origin.write(codec.data(data))
+                placed = self._session.placed(data)
+                if isinstance(placed, Refusal):
+                    self._judged(placed)
+                else:
+                    origin.write(codec.data(placed))
             case Piece(data, first, last):
                 if first:
                     self._judged(self._session.binary())
@@ -197,7 +201,10 @@ class WebSocketRelay:
 
     def _origin_event(self, event: Event) -> None:
         if isinstance(event, Piece):
-            self._client.write(self._down.data(event.data, last=event.last))
+            data = event.data
+            if isinstance(data, str):
+                data = self._session.incoming(data, last=event.last)
+            self._client.write(self._down.data(data, last=event.last))
         else:
             self._control(event, self._client, self._down)
 

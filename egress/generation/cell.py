@@ -1,8 +1,9 @@
-"""The one mutable reference to the current generation, and the leases that connections hold on it."""
+"""The one mutable reference to the current generation and credentials, and the leases that connections hold on it."""
 
 import asyncio
 from collections.abc import Callable
 
+from egress.credentials.snapshot import CredentialSnapshot
 from egress.generation.generation import Generation
 
 WAKE_SLICE = 200
@@ -14,12 +15,18 @@ class RuntimeCell:
 
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
+        self.credentials: CredentialSnapshot | None = None
+        """Values and where they belong, of one revision; None where no credentials are configured."""
         self._watchers: dict[int, Callable[[], None]] = {}
         self._next_watcher = 0
 
     @property
     def generation(self) -> Generation:
         return self._generation
+
+    def refresh(self, credentials: CredentialSnapshot | None) -> None:
+        """Make `credentials` current. Whoever needs one reads it in the turn in which it is written out."""
+        self.credentials = credentials
 
     def lease(self) -> "Lease":
         return Lease(self, self._generation)

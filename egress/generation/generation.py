@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from egress.model.ids import GenerationNumber
 from egress.model.intent import AgentName
 from egress.model.process import IdentityMode
-from egress.policy.compiled import CompiledPolicy
+from egress.policy.compiled import CompiledPolicy, Endpoint
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -15,6 +15,8 @@ class AgentTerms:
 
     policy: CompiledPolicy | None
     identity: IdentityMode
+    credentialed: frozenset[Endpoint] = frozenset()
+    """Endpoints of the policy whose destinations some credential may reach."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

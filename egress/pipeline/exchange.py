@@ -1,7 +1,7 @@
 """The exchange scope: one HTTP request from its head to its end, in stage order.
 
-A lane drives it: `begin`, `admit` when a body must be held, `send`, `respond`, `finish`. It waits for nothing and
-moves no bytes.
+A lane drives it: `begin`, `admit` when a body must be held, `prepare` while it `waits`, `send`, `respond`, `finish`.
+It moves no bytes, and waits for nothing but what `prepare` asks others for.
 """
 
 from dataclasses import replace
@@ -15,6 +15,7 @@ from egress.l7.inspect import body_ceiling, inspect, undo_coding
 from egress.l7.judge import judge
 from egress.l7.select import select
 from egress.model.address import Origin
+from egress.model.body import of_length
 from egress.model.errors import LocalProtocolError
 from egress.model.ids import exchange_id
 from egress.model.intent import Ingress
@@ -25,6 +26,7 @@ from egress.model.process import ProcessEvidence
 from egress.model.request import UpstreamRequest
 from egress.model.verdict import Allow, Audited, Denial, DenialCode, Stage, Verdict
 from egress.pipeline.connection import OpenedConnection
+from egress.pipeline.credentials import ExchangeCredentials, redacted, swept
 from egress.pipeline.mcp import McpExchange
 from egress.pipeline.ports import Services
 from egress.pipeline.revalidate import revalidate
@@ -63,6 +65,7 @@ class Exchange:
         "_body",
         "_connection",
         "_context",
+        "_credentials",
         "_deflate",
         "_forward",
         "_handshake",
@@ -75,6 +78,7 @@ class Exchange:
         "endpoint",
         "head",
         "hold",
+        "judged",
         "lane",
         "method",
         "operation",
@@ -97,6 +101,9 @@ class Exchange:
         self.lane = lane
         self.method = "-"
         self.head: RequestHead | None = None
+        """As the client sent it, placeholders included."""
+        self.judged: RequestHead | None = None
+        """As policy and events see it: without placeholders in its target."""
         self.endpoint: Endpoint | None = None
         self.hold: int | None = None
         """Ceiling in bytes of a body that must be complete before `admit`; None lets it stream."""
@@ -105,6 +112,7 @@ class Exchange:
         self._handshake: Handshake | None = None
         self._deflate: Deflate | None = None
         self._mcp: McpExchange | None = None
+        self._credentials: ExchangeCredentials | None = None
         self.transform: ReplyTransform | None = None
         """How the body of the reply changes on its way; None: not at all."""
         self.verdict: Verdict = Allow()
@@ -123,66 +131,129 @@ class Exchange:
     def _judge(self, head: RequestHead) -> RequestHead | Denial:
         self.head = head
         self.method = head.method
+        judged = redacted(head, forward=self._forward)
+        if isinstance(judged, Denial):
+            return self._deny(judged)
+        self.judged = judged
+        return self._deny_stale() or self._judge_redacted(head, judged)
+
+    def _deny_stale(self) -> Denial | None:
         stale = revalidate(self._connection)
-        if stale is not None:
-            return self._deny(stale)
+        return None if stale is None else self._deny(stale)
+
+    def _judge_redacted(self, head: RequestHead, judged: RequestHead) -> RequestHead | Denial:
         authorization = self._connection.authorization
-        endpoint = select(authorization, head)
+        endpoint = select(authorization, judged)
         if isinstance(endpoint, Denial):
             return self._deny(endpoint)
         self.endpoint = endpoint
         if head.upgrade == "h2c":
             if endpoint.inspected:
                 return self._deny(_H2C)
-            self.head = head = replace(head, upgrade=None)
+            self.head, self.judged = head, judged = replace(head, upgrade=None), replace(judged, upgrade=None)
         self.hold = body_ceiling(endpoint)
+        if self.hold is None:
+            self.verdict = judge(authorization, endpoint, judged)
+            if isinstance(self.verdict, Denial):
+                return self._deny(self.verdict)
+        denial = self._plan_credentials(endpoint, head, judged)
+        if denial is not None:
+            return self._deny(denial)
         if self.hold is not None:
             self._state = State.BODY
             return head
-        self.verdict = judge(authorization, endpoint, head)
-        if isinstance(self.verdict, Denial):
-            return self._deny(self.verdict)
-        if head.upgrade is not None and endpoint.inspected and endpoint.websocket == "parsed":
+        if head.upgrade is not None and endpoint.inspected and self._reads_messages(endpoint):
             self._handshake = read_handshake(head.fields)
         self._state = State.ADMITTED
         return head
 
+    def _plan_credentials(self, endpoint: Endpoint, head: RequestHead, judged: RequestHead) -> Denial | None:
+        """Inspection may hold the body already; credentials then take it as it is."""
+        services = self._services
+        configured = (services.runtime.credentials, services.grants, endpoint.credentials.signing)
+        if configured == (None, None, None):
+            return None
+        self._credentials = credentials = ExchangeCredentials(self._connection, self._services, endpoint, judged)
+        hold = credentials.plan(head)
+        if isinstance(hold, Denial):
+            return hold
+        if self.hold is None:
+            self.hold = hold
+        return None
+
+    def _reads_messages(self, endpoint: Endpoint) -> bool:
+        """Credentials may not travel in messages that nobody reads."""
+        guarded = self._credentials is not None and self._credentials.guarded
+        return endpoint.websocket == "parsed" or guarded
+
     def admit(self, body: bytes) -> Denial | None:
         """Judge a request whose whole body had to be held; `body` is payload, without transfer coding."""
         self._expect(State.BODY)
-        head, endpoint = self.head, self.endpoint
-        assert head is not None
-        assert endpoint is not None
-        decoded = undo_coding(head, body, endpoint.max_body_bytes)
-        if isinstance(decoded, Malformed):
-            return self._deny(_malformed(decoded))
-        self.head, self._body = decoded
-        authorization = self._connection.authorization
-        operation = inspect(endpoint, self.head, self._body)
-        if isinstance(operation, Denial):
-            return self._deny(operation)
-        self.operation = operation
-        if endpoint.protocol is Protocol.MCP:
-            self._mcp = McpExchange(self._services.mcp_sessions, authorization, endpoint, self.head, operation)
-            foreign = self._mcp.foreign_session()
-            if foreign is not None:
-                return self._deny(foreign)
-        self.verdict = judge(authorization, endpoint, self.head, operation)
-        if isinstance(self.verdict, Denial):
-            return self._deny(self.verdict)
+        assert self.head is not None
+        assert self.endpoint is not None
+        if body_ceiling(self.endpoint) is not None:
+            denial = self._inspect(self.endpoint, self.head, body)
+            if denial is not None:
+                return self._deny(denial)
+        else:
+            framing = self.head.framing if self.head.framing.empty and not body else of_length(len(body))
+            self.head, self._body = replace(self.head, framing=framing, expect_continue=False), body
+        if self._credentials is not None:
+            assert self._body is not None
+            denial = self._credentials.admit(self.head, self._body)
+            if denial is not None:
+                return self._deny(denial)
         self._state = State.ADMITTED
         return None
 
+    def _inspect(self, endpoint: Endpoint, head: RequestHead, body: bytes) -> Denial | None:
+        """What the body asks for, and whether it may."""
+        decoded = undo_coding(head, body, endpoint.max_body_bytes)
+        if isinstance(decoded, Malformed):
+            return _malformed(decoded)
+        self.head, self._body = decoded
+        assert self.judged is not None
+        self.judged = judged = replace(self.head, path=self.judged.path, query=self.judged.query)
+        authorization = self._connection.authorization
+        operation = inspect(endpoint, judged, self._body)
+        if isinstance(operation, Denial):
+            return operation
+        self.operation = operation
+        if endpoint.protocol is Protocol.MCP:
+            self._mcp = McpExchange(self._services.mcp_sessions, authorization, endpoint, judged, operation)
+            foreign = self._mcp.foreign_session()
+            if foreign is not None:
+                return foreign
+        self.verdict = judge(authorization, endpoint, judged, operation)
+        return self.verdict if isinstance(self.verdict, Denial) else None
+
     def too_large(self) -> Denial:
         """The body went past `hold`."""
+        assert self.endpoint is not None
+        assert self.hold is not None
+        if self._credentials is not None and body_ceiling(self.endpoint) is None:
+            return self._deny(self._credentials.too_large(self.hold))
         return self._deny(Denial(Stage.L7, DenialCode.BODY_TOO_LARGE, f"request body is larger than {self.hold} bytes"))
 
+    @property
+    def waits(self) -> bool:
+        """`prepare` has to be awaited before `send`."""
+        return self._credentials is not None and self._credentials.waits
+
+    async def prepare(self) -> Denial | None:
+        """Get what the request needs of others: an access token. Never raises."""
+        assert self._credentials is not None
+        denial = await self._credentials.obtain()
+        return None if denial is None else self._deny(denial)
+
     def send(self) -> UpstreamRequest | Denial:
-        """Last look at the generation, then what may be written to the origin."""
-        self._expect(State.ADMITTED)
-        stale = revalidate(self._connection)
+        """Last look at the generation and the credentials, then what may be written to the origin, in this turn of
+        the loop. Asked again for a second attempt on another connection."""
+        if self._state is not State.FORWARDED:
+            self._expect(State.ADMITTED)
+        stale = self._deny_stale()
         if stale is not None:
-            return self._deny(stale)
+            return stale
         head = self.head
         assert head is not None
         if self._forward and self._services.via is not None:
@@ -191,8 +262,17 @@ class Exchange:
             head = replace(head, fields=offered_fields(head.fields, self._handshake))
         if self._mcp is not None:
             head = replace(head, fields=self._mcp.request_fields(head.fields))
+        placed = self._place(head)
+        if isinstance(placed, Denial):
+            return self._deny(placed)
         self._state = State.FORWARDED
-        return UpstreamRequest(head, self._body)
+        return placed
+
+    def _place(self, head: RequestHead) -> UpstreamRequest | Denial:
+        if self._credentials is not None:
+            return self._credentials.place(head, self._body)
+        clean = swept(head)
+        return clean if isinstance(clean, Denial) else UpstreamRequest(clean, self._body)
 
     def respond(self, response: ResponseHead) -> ResponseHead | Denial:
         """Check a final response head, or a 101, before the client sees anything of it."""
@@ -217,6 +297,16 @@ class Exchange:
                     self.transform = transform
                     response = replace(response, fields=without(response.fields, _CHANGED_WITH_BODY))
             self._state = State.RESPONSE
+        return self._scrubbed(response)
+
+    def _scrubbed(self, response: ResponseHead) -> ResponseHead | Denial:
+        """Keep what was placed from coming back."""
+        if self._credentials is None or not self._connection.resolved:
+            return response
+        scrubbed = self._credentials.answered(response, self.transform)
+        if isinstance(scrubbed, Denial):
+            return self._deny(scrubbed)
+        response, self.transform = scrubbed
         return response
 
     @property
@@ -231,7 +321,8 @@ class Exchange:
             return None
         assert self.head is not None
         assert self.endpoint is not None
-        return Session(self._connection, self.endpoint, self.head, self._deflate)
+        assert self.judged is not None
+        return Session(self._connection, self.endpoint, self.judged, self._deflate, self._credentials)
 
     def refuse(self, denial: Denial) -> Reply:
         """The reply to a denial of any stage of this exchange."""
@@ -263,6 +354,8 @@ class Exchange:
             return
         self._state = State.DONE
         self._tell(self.method, self.verdict, outcome, status, counts)
+        if self._credentials is not None:
+            self._credentials.tell(exchange_id(self._context.flow, self._number))
 
     def _tell(
         self, method: str, verdict: Verdict, outcome: RelayOutcome, status: int | None, counts: ByteCounts
@@ -282,7 +375,7 @@ class Exchange:
 
     @property
     def path(self) -> str:
-        return self.head.path if self.head is not None else UNREADABLE_PATH
+        return self.judged.path if self.judged is not None else UNREADABLE_PATH
 
     @property
     def protocol(self) -> str:

@@ -6,6 +6,7 @@ from egress.l7 import websocket
 from egress.model.message import RequestHead
 from egress.model.verdict import Audited, Denial, DenialCode, ReasonCode, Stage
 from egress.pipeline.connection import OpenedConnection
+from egress.pipeline.credentials import ExchangeCredentials, MessageScrub
 from egress.pipeline.revalidate import revalidate
 from egress.policy.compiled import Endpoint
 from egress.websocket.handshake import Deflate
@@ -28,15 +29,23 @@ class Session:
     """Asked for each client message, in order."""
 
     def __init__(
-        self, connection: OpenedConnection, endpoint: Endpoint, head: RequestHead, deflate: Deflate | None
+        self,
+        connection: OpenedConnection,
+        endpoint: Endpoint,
+        head: RequestHead,
+        deflate: Deflate | None,
+        credentials: ExchangeCredentials | None = None,
     ) -> None:
+        """`head` is the upgrade request as policy saw it."""
         self._connection = connection
         self._endpoint = endpoint
         self._head = head
+        self._credentials = credentials
+        self._incoming: MessageScrub | None = None
         self.deflate = deflate
 
     def text(self, data: str) -> Refusal | Audited | None:
-        """One whole text message."""
+        """Judge one whole text message, placeholders in it as they are."""
         stale = self.stale()
         if stale is not None:
             return stale
@@ -44,6 +53,26 @@ class Session:
         if isinstance(verdict, Denial):
             return Refusal(verdict, RULE, websocket.TEXT)
         return verdict if isinstance(verdict, Audited) else None
+
+    def placed(self, data: str) -> Refusal | str:
+        """The message that `text` let pass as the origin gets it. To be written in the same turn of the loop."""
+        if self._credentials is None:
+            return data
+        placed = self._credentials.place_message(data)
+        return Refusal(placed, RULE, websocket.TEXT) if isinstance(placed, Denial) else placed
+
+    def incoming(self, piece: str, *, last: bool) -> str:
+        """Part of a text message of the origin, without what may not come back."""
+        if self._credentials is None:
+            return piece
+        if self._incoming is None:
+            self._incoming = self._credentials.scrub_message()
+        if self._incoming is None:
+            return piece
+        shown = self._incoming.feed(piece, last=last)
+        if last:
+            self._incoming = None
+        return shown
 
     def binary(self) -> Refusal | None:
         """The beginning of a binary message; its content is not looked at, so audit does not soften the verdict
@@ -53,7 +82,10 @@ class Session:
             return stale
         verdict = websocket.judge_binary(self._connection.authorization, self._endpoint, self._head)
         denial = verdict.denial if isinstance(verdict, Audited) else verdict
-        return Refusal(denial, BINARY_REFUSED, websocket.BINARY) if isinstance(denial, Denial) else None
+        if isinstance(denial, Denial):
+            return Refusal(denial, BINARY_REFUSED, websocket.BINARY)
+        unread = self._credentials.binary_message() if self._credentials is not None else None
+        return Refusal(unread, RULE, websocket.BINARY) if unread is not None else None
 
     def stale(self) -> Refusal | None:
         """Between messages: does the current generation still allow this session?"""

@@ -10,12 +10,12 @@ from egress.model.message import FieldLine, Malformed
 class BodyReader:
     """Payload pieces of one message. `complete` once the framing says so; a body that stops before is a `PeerError`."""
 
-    __slots__ = ("_decoder", "_framing", "_left", "complete", "size", "stream")
+    __slots__ = ("_decoder", "_left", "complete", "framing", "size", "stream")
 
     def __init__(self, stream: Stream, framing: Framing) -> None:
         self.stream = stream
         self.size = 0
-        self._framing = framing
+        self.framing = framing
         self._left = framing.length or 0
         self._decoder = ChunkedDecoder() if framing.kind is FramingKind.CHUNKED else None
         self.complete = framing.empty
@@ -54,7 +54,7 @@ class BodyReader:
                 if self._decoder.rest:
                     self.stream.put_back(self._decoder.rest)
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        if self._framing.kind is FramingKind.UNTIL_CLOSE:
+        if self.framing.kind is FramingKind.UNTIL_CLOSE:
             return self.stream.take()
         payload = self.stream.take(self._left)
         self._left -= len(payload)
@@ -63,7 +63,7 @@ class BodyReader:
 
     def ended(self) -> None:
         """The stream ended: fine for a body that runs until a clean close, a cut-off for every other."""
-        if self._framing.kind is FramingKind.UNTIL_CLOSE and self.stream.end is End.CLEAN:
+        if self.framing.kind is FramingKind.UNTIL_CLOSE and self.stream.end is End.CLEAN:
             self.complete = True
             return
         raise PeerError(self.stream.side, "message was cut short")

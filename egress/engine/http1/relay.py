@@ -16,6 +16,7 @@ from egress.model.errors import PeerError, Side
 from egress.model.limits import LIMITS
 from egress.model.message import FieldLine, Malformed, RequestHead, ResponseHead
 from egress.model.outcome import ByteCounts, RelayOutcome
+from egress.model.request import UploadFilter
 from egress.model.verdict import Denial, DenialCode, Stage
 from egress.pipeline.exchange import Exchange
 from egress.pipeline.revalidate import POLICY_CHANGED
@@ -54,6 +55,7 @@ class Relay:
         self._may_send_body: asyncio.Event | None = None
         self._body: BodyReader | None = None
         self._mask: Masked | None = None
+        self._filter: UploadFilter | None = None
         self.received = 0
         self.status: int | None = None
         self.outcome = RelayOutcome.COMPLETE
@@ -81,10 +83,9 @@ class Relay:
 
     async def run(self) -> After | Denial:
         """Relay the exchange; a denial is for the client, nothing was written to it yet."""
-        if self._exchange.hold is not None:
-            refused = await self._hold(self._exchange.hold)
-            if refused is not None:
-                return refused
+        refused = await self._before()
+        if refused is not None:
+            return refused
         origin = self._link.warm() or await self._link.fresh(H1_ALPN)
         if isinstance(origin, Denial):
             return origin
@@ -93,20 +94,28 @@ class Relay:
             self._link.release(origin)
             return request
         if self._body is None:
-            self._body = BodyReader(self._client, request.head.framing)
-        held = request.body if request.body is not None else self._held_body(request.head)
+            assert self._exchange.head is not None
+            self._body = BodyReader(self._client, self._exchange.head.framing)
+        self._filter = request.upload
+        held = request.body if request.body is not None else await self._held_body(request.head)
         if isinstance(held, Denial):
             self._link.release(origin)
             return held
         may_retry = origin.received > 0 and self._body.complete
         result = await self._attempt(origin, request.head, held)
         if result is None and may_retry:
-            result = await self._retry(request.head, held)
+            result = await self._retry(held)
         if result is None:
             return _protocol_error("the origin closed the connection without a reply")
         return result
 
-    async def _retry(self, head: RequestHead, held: bytes) -> After | Denial | None:
+    async def _before(self) -> Denial | None:
+        """What comes before a connection to the origin is wanted."""
+        exchange = self._exchange
+        refused = await self._hold(exchange.hold) if exchange.hold is not None else None
+        return await exchange.prepare() if refused is None and exchange.waits else refused
+
+    async def _retry(self, held: bytes) -> After | Denial | None:
         """The warm connection died before a byte of reply; what was sent is at hand and can be sent once more."""
         fresh = await self._link.fresh(H1_ALPN)
         if isinstance(fresh, Denial):
@@ -114,7 +123,12 @@ class Relay:
         if self._failure is not None:
             fresh.close()
             return self._failure
-        return await self._attempt(fresh, head, held)
+        # Anew: what was placed before may have been revoked meanwhile.
+        request = self._exchange.send()
+        if isinstance(request, Denial):
+            self._link.release(fresh)
+            return request
+        return await self._attempt(fresh, request.head, held if request.body is None else request.body)
 
     async def _hold(self, ceiling: int) -> Denial | None:
         """Read the whole body and have it judged, before anything goes upstream."""
@@ -139,20 +153,41 @@ class Relay:
             return Denial(Stage.L7, DenialCode.MALFORMED_REQUEST, "trailers beside a body that is inspected")
         return self._exchange.admit(b"".join(pieces))
 
-    def _held_body(self, head: RequestHead) -> bytes | Denial:
-        """A body that has arrived whole already; it goes out with the head in one write."""
-        assert self._body is not None
-        payload = b""
-        if not head.framing.empty and not head.expect_continue:
-            framing = head.framing
+    async def _held_body(self, head: RequestHead) -> bytes | Denial:
+        """A body that has arrived whole already; it goes out with the head in one write. Where the body is looked at,
+        the head waits for the first of it."""
+        body = self._body
+        assert body is not None
+        payload: bytes | Malformed = b""
+        framing = body.framing
+        if not framing.empty and not head.expect_continue:
             if framing.kind is FramingKind.CHUNKED or (framing.length or 0) <= len(self._client.buffer):
-                read = self._body.buffered()
-                if isinstance(read, Malformed):
-                    return Denial(Stage.L7, read.code, read.reason)
-                payload = read
+                payload = body.buffered()
+            elif self._filter is not None:
+                try:
+                    payload = await body.next(self._timeouts.body_idle, "timeouts.body_idle")
+                except DeadlineExceeded:
+                    return Denial(Stage.L7, DenialCode.REQUEST_TIMEOUT, "the request body stalled")
+        if isinstance(payload, Malformed):
+            return Denial(Stage.L7, payload.code, payload.reason)
+        passed = self._passed(payload)
+        if isinstance(passed, Denial):
+            return passed
         writer = BodyWriter(head.framing)
-        wire = writer.encode(payload)
-        return wire + writer.end(self._body.trailers) if self._body.complete and not head.framing.empty else wire
+        wire = writer.encode(passed)
+        return wire + writer.end(body.trailers) if body.complete and not framing.empty else wire
+
+    def _passed(self, payload: bytes) -> bytes | Denial:
+        """What the filter lets out of `payload`, and of what it held once the body is complete."""
+        if self._filter is None:
+            return payload
+        assert self._body is not None
+        passed = self._filter.feed(payload) if payload else b""
+        if isinstance(passed, Denial) or not self._body.complete:
+            return passed
+        rest = self._filter.finish(self._body.trailers)
+        self._filter = None
+        return rest if isinstance(rest, Denial) else passed + rest
 
     async def _attempt(self, origin: Stream, head: RequestHead, held: bytes) -> After | Denial | None:
         """One try on one connection; None when it died before any byte of a reply."""
@@ -203,10 +238,21 @@ class Relay:
             if isinstance(payload, Malformed):
                 self._fail_upload(origin, Denial(Stage.L7, payload.code, payload.reason))
                 return
-            origin.write(writer.encode(payload))
+            if not self._send_piece(origin, writer, payload):
+                return
             if origin.congested:
                 await origin.drain(self._timeouts.response_idle, "timeouts.response_idle")
-        origin.write(writer.end(self._body.trailers))
+        if self._send_piece(origin, writer, b""):
+            origin.write(writer.end(self._body.trailers))
+
+    def _send_piece(self, origin: Stream, writer: BodyWriter, payload: bytes) -> bool:
+        passed = self._passed(payload)
+        if isinstance(passed, Denial):
+            self._fail_upload(origin, passed)
+            return False
+        if passed:
+            origin.write(writer.encode(passed))
+        return True
 
     async def _wait_for_continue(self, may_send: asyncio.Event) -> None:
         """Give the origin a moment to answer `Expect`; a client that sends anyway is not made to wait."""

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -226,6 +227,9 @@ class Dispatcher:
     # connections to the origin ---------------------------------------------------------------------------------
 
     def _acquire(self, command: AcquireOrigin) -> None:
+        if command.prepare is not None:
+            self._spawn(self._prepare(command, command.prepare))
+            return
         if self._origins.h1 and not command.fresh and not command.needs_h2:
             warm = self._tunnel.link.warm()
             if warm is not None:
@@ -233,6 +237,13 @@ class Dispatcher:
                 return
         self._origins.waiting.append(command)
         self._settle()
+
+    async def _prepare(self, command: AcquireOrigin, prepare: Callable[[], Awaitable[Denial | None]]) -> None:
+        denial = await prepare()
+        if denial is not None:
+            self.dispatch(OriginRefused(command.stream_id, denial))
+        else:
+            self._acquire(replace(command, prepare=None))
 
     def _settle(self, _command: OriginSettled | None = None) -> None:
         """Give waiting streams what there is, and dial for the others."""

@@ -48,9 +48,11 @@ from egress.engine.mitm.messages import (
 )
 from egress.engine.mitm.reply import ChangedReply
 from egress.engine.origin import proxy_refusal
+from egress.model.body import FramingKind
 from egress.model.limits import KIB, LIMITS
 from egress.model.message import Malformed, RequestHead, ResponseHead
 from egress.model.outcome import ByteCounts, RelayOutcome
+from egress.model.request import UploadFilter, UpstreamRequest
 from egress.model.verdict import Denial, DenialCode, ReasonCode, Stage
 from egress.pipeline.exchange import Exchange
 from egress.pipeline.revalidate import POLICY_CHANGED
@@ -90,6 +92,9 @@ class ExchangeStream:
         self._grpc = False
         self._request: RequestHead | None = None
         self._upload: list[Any] | None = []
+        self._filter: UploadFilter | None = None
+        self._trailers: Any = None
+        self._head_waits = False
         self._upload_bytes = 0
         self._request_ended = False
         self._held_up = 0
@@ -153,7 +158,9 @@ class ExchangeStream:
             yield self._down(Interim(self.stream_id, None))
 
     def _acquire(self, *, fresh: bool = False) -> AcquireOrigin:
-        return AcquireOrigin(self.stream_id, self._grpc, fresh)
+        assert self._exchange is not None
+        prepare = self._exchange.prepare if self._exchange.waits else None
+        return AcquireOrigin(self.stream_id, self._grpc, fresh, prepare)
 
     def _hold(self, event: Any) -> Commands:
         """Keep a body that is judged whole; nothing goes upstream before."""
@@ -184,33 +191,76 @@ class ExchangeStream:
     def _origin_ready(self, event: OriginReady) -> Commands:
         exchange = self._exchange
         assert exchange is not None
-        if self._request is None:
-            admitted = exchange.send()
-            if isinstance(admitted, Denial):
-                if not event.wire.multiplexed:
-                    yield ReleaseOrigin(event.wire)
-                yield from self._refuse(admitted)
-                return
-            self._request = admitted.head
-            if admitted.body is not None:
-                pieces = [RequestData(self.stream_id, admitted.body)] if admitted.body else []
-                self._upload = [*pieces, RequestEndOfMessage(self.stream_id)]
+        # Anew for a second attempt: what was placed before may have been revoked meanwhile.
+        admitted = exchange.send()
+        refused = admitted if isinstance(admitted, Denial) else self._take(admitted)
+        if refused is not None:
+            if not event.wire.multiplexed:
+                yield ReleaseOrigin(event.wire)
+            yield from self._refuse(refused)
+            return
+        assert self._request is not None
         self._attempts += 1
         self._wire = event.wire
-        upload = self._upload or []
+        framing = self._request.framing
         # A body that was held has been asked for by us already.
-        expect = self._request.expect_continue and not self._request.framing.empty and exchange.hold is None
-        self._expecting = expect and not upload
+        expect = self._request.expect_continue and not framing.empty and exchange.hold is None
+        self._expecting = expect and not self._upload
         if self._expecting:
             self._expect_until = self._site.now() + LIMITS.expect_wait_seconds
             self._site.arm(self._expect_until)
+        elif self._filter is not None and not self._upload and framing.kind is FramingKind.LENGTH:
+            self._head_waits = True
+            self._touch()
+            return
+        yield from self._send_head(expect)
+        self._touch()
+
+    def _take(self, admitted: UpstreamRequest) -> Denial | None:
+        """What is to be written; a denial when what has arrived of the body may not be."""
+        self._request = admitted.head
+        if admitted.body is not None:
+            pieces = [RequestData(self.stream_id, admitted.body)] if admitted.body else []
+            self._upload = [*pieces, RequestEndOfMessage(self.stream_id)]
+        elif admitted.upload is not None and not self._attempts:
+            self._filter = admitted.upload
+            arrived, self._upload = self._upload or [], []
+            for event in arrived:
+                passed = self._pass(event)
+                if isinstance(passed, Denial):
+                    return passed
+                self._upload += passed
+        return None
+
+    def _pass(self, event: Any) -> list[Any] | Denial:
+        """What the filter lets out for an event of the upload."""
+        if self._filter is None:
+            return [event]
+        if type(event) is RequestData:
+            passed = self._filter.feed(event.data)
+            if isinstance(passed, Denial):
+                return passed
+            return [RequestData(self.stream_id, passed)] if passed else []
+        if type(event) is RequestTrailers:
+            self._trailers = event
+            return []
+        trailers = self._trailers
+        rest = self._filter.finish(tuple(trailers.trailers) if trailers is not None else ())
+        if isinstance(rest, Denial):
+            return rest
+        self._filter = None
+        data = [RequestData(self.stream_id, rest)] if rest else []
+        return [*data, *([trailers] if trailers is not None else ()), event]
+
+    def _send_head(self, expect: bool) -> Commands:
+        assert self._request is not None
+        self._head_waits = False
         yield self._up(SendRequest(self.stream_id, self._request, expect))
-        for piece in tuple(upload):
+        for piece in tuple(self._upload or ()):
             if self._wire is not None:
                 yield self._up(piece)
         self._bound_replay()
         yield from self._settle_up()
-        self._touch()
 
     def _origin_refused(self, event: OriginRefused) -> Commands:
         yield from self._refuse(event.denial)
@@ -228,10 +278,18 @@ class ExchangeStream:
             self._expect_until = math.inf
         elif type(event) is RequestEndOfMessage:
             self._request_ended = True
+        passed = self._pass(event)
+        if isinstance(passed, Denial):
+            yield from self._abandon(passed, RelayOutcome.DENIED)
+            return
         if self._upload is not None:
-            self._upload.append(event)
-        if self._wire is not None:
-            yield self._up(event)
+            self._upload += passed
+        if self._head_waits:
+            if passed:
+                yield from self._send_head(expect=False)
+        elif self._wire is not None:
+            for piece in passed:
+                yield self._up(piece)
             self._bound_replay()
             yield from self._settle_up()
         self._touch()

@@ -3,7 +3,7 @@
 Every event names the stream that it is about; ids are those of the client's connection.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -203,6 +203,8 @@ class AcquireOrigin(Command):
     stream_id: int
     needs_h2: bool
     fresh: bool = False
+    prepare: Callable[[], Awaitable[Denial | None]] | None = None
+    """What the exchange waits for before it may be sent; its denial refuses the stream."""
 
 
 @dataclass

@@ -94,7 +94,7 @@ CALLS: dict[str, Callable[[Exchange], object]] = {
     [
         ((), {"begin"}),
         (("begin",), {"send"}),
-        (("begin", "send"), {"respond"}),
+        (("begin", "send"), {"send", "respond"}),
         (("begin", "send", "respond"), set()),
     ],
 )
