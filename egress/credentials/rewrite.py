@@ -8,7 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
-from egress.credentials.placeholder import contains_marker, find, has_raw_marker, percent_decoded, whole
+from egress.credentials.placeholder import (
+    ALIAS,
+    PREFIX,
+    Placeholder,
+    contains_marker,
+    find,
+    has_raw_marker,
+    percent_decoded,
+    whole,
+)
 from egress.credentials.snapshot import Credential, Fault, Resolver
 from egress.model.message import FieldLine, RequestHead
 from egress.model.secret import Secret
@@ -18,6 +27,7 @@ from egress.policy.compiled import CredentialOptions
 _PATH_SAFE = "!$&'()*+,;=:@-._~"
 _QUERY_SAFE = "-._~"
 _UNSAFE_IN_PATH = re.compile(r"[/\\?#]")
+_BASIC = re.compile(rb"[\t]basic ", re.IGNORECASE)
 _WORD_AND_TOKEN = re.compile(rb"([^ \t]+)[ \t]+([^ \t]+)\Z")
 _COOKIE_OCTETS = re.compile(rb"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*\Z")
 _QUOTABLE = re.compile(rb'[^"\\\x00-\x1f\x7f]*\Z')
@@ -88,15 +98,14 @@ def rewrite_head(head: RequestHead, resolver: Resolver | None, options: Credenti
 
 
 def _rewritten(head: RequestHead, resolver: Resolver | None, options: CredentialOptions) -> RequestHead:
-    path, query = head.path, head.query
-    if _suspicious(path):
+    path, query, fields = head.path, head.query, head.fields
+    if _suspicious(head.target):
         path = "/".join([_segment(segment, resolver) for segment in path.split("/")])
-    if query is not None and _suspicious(query):
-        query = "&".join([_query_item(item, resolver) for item in query.split("&")])
-    fields = head.fields
+        if query is not None:
+            query = "&".join([_query_item(item, resolver) for item in query.split("&")])
     if _any_suspicious(fields):
         fields = tuple([(name, _value(name, value, resolver, options)) for name, value in fields])
-    if (path, query, fields) == (head.path, head.query, head.fields):
+    if path is head.path and query is head.query and fields is head.fields:
         return head
     return replace(head, path=path, query=query, fields=fields)
 
@@ -107,8 +116,8 @@ def _suspicious(text: str) -> bool:
 
 def _any_suspicious(fields: tuple[FieldLine, ...]) -> bool:
     """One look over all of them; Basic values are looked into in any case."""
-    block = b"\n".join([part for line in fields for part in line])
-    return contains_marker(block) or b"asic " in block or b"ASIC " in block
+    block = b"\n".join([b"\t".join(line) for line in fields])
+    return contains_marker(block) or _BASIC.search(block) is not None
 
 
 def _segment(segment: str, resolver: Resolver | None) -> str:
@@ -145,13 +154,13 @@ def _query_item(item: str, resolver: Resolver | None) -> str:
 
 
 def _value(name: bytes, value: bytes, resolver: Resolver | None, options: CredentialOptions) -> bytes:
-    if contains_marker(name):
+    if has_raw_marker(name) or (b"%" in name and contains_marker(name)):
         raise _Stop(Fault.UNAVAILABLE, "header")
     if value[:6].lower() == b"basic ":
         basic = _basic(value, resolver)
         if basic is not None:
             return basic
-    if not contains_marker(value):
+    if PREFIX not in value and ALIAS not in value and (b"%" not in value or not contains_marker(value)):
         return value
     replaced = _placed(name, value, resolver, options)
     if replaced is None or has_raw_marker(replaced):
@@ -162,15 +171,22 @@ def _value(name: bytes, value: bytes, resolver: Resolver | None, options: Creden
 def _placed(name: bytes, value: bytes, resolver: Resolver | None, options: CredentialOptions) -> bytes | None:
     token = whole(value)
     if token is not None:
-        return substitute(value, resolver, bytes, "header")
+        return _resolved(token, resolver)
     match = _WORD_AND_TOKEN.match(value)
-    if match is not None and whole(match[2]) is not None and not contains_marker(match[1]):
-        return match[1] + b" " + substitute(match[2], resolver, bytes, "header")
+    if match is not None and (token := whole(match[2])) is not None and not contains_marker(match[1]):
+        return match[1] + b" " + _resolved(token, resolver)
     if options.cookie_rewrite and name.lower() == b"cookie":
         return b"; ".join([_cookie(pair.strip(b" \t"), resolver) for pair in value.split(b";")])
     if options.header_substring_rewrite:
         return substitute(value, resolver, _quotable, "header")
     return None
+
+
+def _resolved(token: Placeholder, resolver: Resolver | None) -> bytes:
+    value = resolver.value(token) if resolver is not None else Fault.UNAVAILABLE
+    if isinstance(value, Fault):
+        raise _Stop(value, "header")
+    return value.reveal().encode()
 
 
 def _cookie(pair: bytes, resolver: Resolver | None) -> bytes:

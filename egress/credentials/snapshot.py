@@ -2,6 +2,7 @@
 and 10). Immutable: a refresh makes the next one."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,7 +11,9 @@ from egress.credentials.placeholder import Form, Placeholder, spell, whole
 from egress.credentials.scope import Place, Scope
 from egress.model.secret import Secret
 
+_UNSAFE = re.compile(r"[\r\n\0]")
 RETAINED_GENERATIONS = 8
+REMEMBERED = 4096
 SCRUBBED_BYTES = 8
 """Shorter values are not looked for in replies: they would be found everywhere."""
 
@@ -73,6 +76,8 @@ class CredentialSnapshot:
     _known: frozenset[str] = frozenset()
     _epochs: Mapping[str, _Epoch] = field(default_factory=dict)
     _generations: tuple[tuple[int, Mapping[str, Credential]], ...] = ()
+    _reach: dict[tuple[str, Place], bool] = field(default_factory=dict)
+    """What was asked before; emptied when it is full."""
 
     def __repr__(self) -> str:
         return f"CredentialSnapshot({len(self._entries)} values)"
@@ -138,6 +143,18 @@ class CredentialSnapshot:
             for selector in one.scope.selectors
         )
 
+    def reaches(self, one: Credential, place: Place) -> bool:
+        """Does the scope of a credential of this snapshot cover the request?"""
+        if one.scope is None:
+            return True
+        question = (one.key, place)
+        answer = self._reach.get(question)
+        if answer is None:
+            if len(self._reach) >= REMEMBERED:
+                self._reach.clear()
+            answer = self._reach[question] = one.scope.reaches(place)
+        return answer
+
     def values(self) -> Iterator[Credential]:
         yield from self._entries.values()
 
@@ -155,13 +172,12 @@ def _identities(entries: Mapping[str, Credential]) -> frozenset[tuple[str, str]]
 class Resolver:
     """Placeholders to values, for one request at one moment. `used` lists what was given out."""
 
-    __slots__ = ("_now", "_place", "_reach", "_snapshot", "used")
+    __slots__ = ("_now", "_place", "_snapshot", "used")
 
     def __init__(self, snapshot: CredentialSnapshot, place: Place, now: float) -> None:
         self._snapshot = snapshot
         self._place = place
         self._now = now
-        self._reach: dict[str, bool] = {}
         self.used: list[Credential] = []
 
     def __repr__(self) -> str:
@@ -193,7 +209,7 @@ class Resolver:
             if one.scope is not None and _plain_key(one) == name and provider in ("", one.provider)
         ]
         for one in candidates:
-            if one.scope is not None and one.scope.reaches(self._place):
+            if self._reaches(one):
                 return self._give(one)
         return Fault.MISMATCH if candidates else None
 
@@ -249,16 +265,13 @@ class Resolver:
         return current
 
     def _reaches(self, one: Credential) -> bool:
-        found = self._reach.get(one.key)
-        if found is None:
-            found = self._reach[one.key] = one.scope is None or one.scope.reaches(self._place)
-        return found
+        return self._snapshot.reaches(one, self._place)
 
     def _give(self, one: Credential) -> Secret | Fault:
         text = one.secret.reveal()
-        if not one.usable(self._now) or not text or any(character in text for character in "\r\n\0"):
+        if not one.usable(self._now) or not text or _UNSAFE.search(text):
             return Fault.UNAVAILABLE
-        if one not in self.used:
+        if not any(one is known for known in self.used):
             self.used.append(one)
         return one.secret
 
