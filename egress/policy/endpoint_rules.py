@@ -26,6 +26,8 @@ _HTTP_KEYS = (
 _SIGNING_KEYS = (
     "signing_service", "signing_region", "presigned", "object_keys", "sigv4_oversize", "max_sigv4_body_bytes",
 )  # fmt: skip
+_AWS_DOMAINS = (".amazonaws.com", ".api.aws", ".on.aws", ".amazonaws.com.cn", ".amazonaws.eu")
+"""Hosts below these tell the service that a signature is for."""
 _GRAPHQL_KEYS = ("persisted_queries", "graphql_persisted_queries", "graphql_max_body_bytes")
 _GRAPHQL_PROTOCOLS = ("graphql", "websocket")
 _INSPECTED = ("rest", "websocket", "graphql", "json-rpc", "mcp")
@@ -252,7 +254,7 @@ def _credentials(subject: Subject) -> None:
     if model.credential_binding is not None and not model.credential_binding.provider.strip():
         subject.findings.error((*subject.path, "credential_binding", "provider"), "must not be empty")
     if model.credential_signing is not None:
-        if not model.signing_service:
+        if not model.signing_service and not model.host.lower().endswith(_AWS_DOMAINS):
             says = "`credential_signing` needs `signing_service`"
             subject.error("credential_signing", says, "write the AWS service name, such as `signing_service: s3`")
         if model.request_body_credential_rewrite:
