@@ -1,4 +1,4 @@
-"""The spellings in which a secret may come back: raw, percent-encoded and JSON-escaped in any mixture, base64, hex.
+"""The spellings in which a secret may come back: base64, hex, or as it is with any of its characters escaped.
 
 A spelling is a sequence of units, one per character, and a unit is every way to write that character. Both the search
 pattern and the exact reading are made from the same units, so they cannot disagree.
@@ -20,6 +20,18 @@ _SHORT_ESCAPES = {
     "\b": b"\\b", "\t": b"\\t", "\n": b"\\n", "\f": b"\\f", "\r": b"\\r", '"': b'\\"', "\\": b"\\\\", "/": b"\\/",
 }  # fmt: skip
 """RFC 8259 section 7."""
+_MARKUP = {
+    '"': "quot",
+    "&": "amp",
+    "'": "apos",
+    "<": "lt",
+    ">": "gt",
+    "+": "plus",
+    "/": "sol",
+    "=": "equals",
+    "`": "grave",
+}
+"""What some template engine or other writes as a character reference in HTML and XML, and its name there."""
 
 
 class Form:
@@ -32,8 +44,8 @@ class Form:
         self.units = tuple(units)
         self.longest = sum(max(map(len, unit)) for unit in self.units)
         plain = b"".join(unit[0] for unit in self.units)
-        # A raw `%` or backslash may also begin an escape of itself: such spellings are read unit by unit.
-        self._literal = b"" if b"%" in plain or b"\\" in plain else plain
+        # Raw, these may also begin an escape of themselves: such spellings are read unit by unit.
+        self._literal = b"" if any(mark in plain for mark in (b"%", b"\\", b"&")) else plain
 
     def read(self, data: bytes, at: int) -> tuple[int, bool]:
         """Where the longest spelling that begins at `at` ends, 0 when there is none; and whether one might still end
@@ -101,7 +113,7 @@ def _any_of(written: Unit) -> bytes:
 
 @lru_cache(maxsize=512)
 def _character(character: str) -> Unit:
-    """A character as it is, percent-encoded (form data writes a blank as `+`), and escaped as in JSON."""
+    """A character as it is, percent-encoded (form data writes a blank as `+`), escaped as in JSON, and as in markup."""
     raw = character.encode("utf-8", "surrogateescape")
     written = [raw, *_cases("".join([f"%{byte:02x}" for byte in raw]))]
     if character == " ":
@@ -111,7 +123,14 @@ def _character(character: str) -> Unit:
         written += _cases("".join([f"\\u{codes[at : at + 2].hex()}" for at in range(0, len(codes), 2)]))
     if character in _SHORT_ESCAPES:
         written.append(_SHORT_ESCAPES[character])
-    return tuple(written)
+    return (*written, *_references(character))
+
+
+def _references(character: str) -> list[bytes]:
+    name = _MARKUP.get(character)
+    if name is None:
+        return []
+    return [f"&{name};".encode(), f"&#{ord(character)};".encode(), *_cases(f"&#x{ord(character):x};")]
 
 
 @lru_cache(maxsize=256)
@@ -128,12 +147,12 @@ def _base64(data: bytes, before: int) -> list[Unit]:
 
 @lru_cache(maxsize=64)
 def _sextet(character: str) -> Unit:
-    """Both alphabets (RFC 4648 sections 4 and 5); what JSON and URLs escape in them may be escaped."""
+    """Both alphabets (RFC 4648 sections 4 and 5); what may be escaped in them where they stand may be."""
     match character:
         case "+":
-            return (b"+", b"-", *_cases("%2b"), *_cases("\\u002b"))
+            return (b"+", b"-", *_cases("%2b"), *_cases("\\u002b"), *_references(character))
         case "/":
-            return (b"/", b"_", b"\\/", *_cases("%2f"), *_cases("\\u002f"))
+            return (b"/", b"_", b"\\/", *_cases("%2f"), *_cases("\\u002f"), *_references(character))
         case _:
             return (character.encode(),)
 

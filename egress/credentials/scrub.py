@@ -14,6 +14,7 @@ from egress.credentials.forms import Form, forms_of, search_pattern, tail_patter
 from egress.http.coding import Decoder, decoder
 from egress.http.fields import list_members, without
 from egress.model.body import FramingKind
+from egress.model.errors import LimitExceeded
 from egress.model.limits import MIB
 from egress.model.message import FieldLine, Malformed, ResponseHead
 from egress.model.secret import Secret
@@ -36,7 +37,7 @@ _OF_THE_CODED_BODY = frozenset(
 """What a reply says of its coded bytes; it holds no more once they are decoded."""
 
 _REMEMBERED = 32
-_MATCHER_BYTES = 32 * MIB
+_MATCHER_BYTES = 16 * MIB
 """What RE2 may keep of the states that a text has led to; it starts anew beyond that."""
 
 
@@ -273,8 +274,12 @@ def plan_reply(response: ResponseHead, request_method: str, scrubber: Scrubber, 
 def accept_encoding(fields: tuple[FieldLine, ...]) -> tuple[FieldLine, ...]:
     """Request fields that ask for no coding which we could not undo. A request that names none is left alone: origins
     then send none (RFC 9110 section 12.5.3)."""
-    if not any(name.lower() == b"accept-encoding" for name, _ in fields):
+    names = {name.lower() for name, _ in fields}
+    if b"accept-encoding" not in names:
         return fields
+    if b"range" in names:
+        # Part of a coded body could not be undone, and the client counts in the decoded bytes that it was sent.
+        return (*without(fields, {b"accept-encoding"}), (b"Accept-Encoding", b"identity"))
     return tuple([(name, _decodable(value) if name.lower() == b"accept-encoding" else value) for name, value in fields])
 
 
@@ -318,4 +323,8 @@ def _compile(pattern: bytes) -> "re2._Regexp":
     options.max_mem = _MATCHER_BYTES
     options.never_capture = True
     options.log_errors = False  # its words hold the pattern
-    return re2._Regexp(pattern, options)  # not `re2.compile`, which remembers patterns for ever
+    try:
+        return re2._Regexp(pattern, options)  # not `re2.compile`, which remembers patterns for ever
+    except re2.error:
+        # Without RE2's words, which may repeat the pattern.
+        raise LimitExceeded("too many secrets to scrub") from None

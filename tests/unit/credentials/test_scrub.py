@@ -1,6 +1,7 @@
 """Scrubbing: every spelling is masked, nothing else is, and pieces of any size come out as the whole would."""
 
 import base64
+import html
 import json
 import re
 from urllib.parse import quote, quote_plus
@@ -15,7 +16,7 @@ from egress.model.message import Malformed
 from egress.model.secret import Secret
 
 TOKEN = "ghp_Ab3dEf6hIj9lMn2pQr5t"
-ODD = 'p/s+w"o\\r%2d é\U0001f511&='
+ODD = 'p/s+w"o\\r%2d é\U0001f511&=&amp;'
 
 
 def scrubber(*texts: str) -> Scrubber:
@@ -36,6 +37,9 @@ def spelled(text: str) -> dict[str, str]:
         "json as utf-8": json.dumps(text, ensure_ascii=False)[1:-1],
         "json with escaped slashes": json.dumps(text)[1:-1].replace("/", "\\/"),
         "json, all escaped": "".join(f"\\u{ord(character):04X}" for character in TOKEN) if text == TOKEN else text,
+        "markup": html.escape(text),
+        "markup by numbers": "".join(f"&#{ord(one)};" if one in "\"&'<>+/=" else one for one in text),
+        "markup by upper-case numbers": "".join(f"&#x{ord(one):X};" if one in "\"&'<>+/=" else one for one in text),
         "hex": data.hex(),
         "upper-case hex": data.hex().upper(),
     }
@@ -67,7 +71,14 @@ def test_base64_in_every_alignment_with_or_without_padding(
     assert found.whole(encoded.rstrip(b"=")) == clean[: len(encoded.rstrip(b"="))]
 
 
-@pytest.mark.parametrize("escape", [lambda text: text.replace("/", "\\/"), lambda text: quote(text, safe="")])
+@pytest.mark.parametrize(
+    "escape",
+    [
+        lambda text: text.replace("/", "\\/"),
+        lambda text: quote(text, safe=""),
+        lambda text: text.replace("+", "&#43;").replace("/", "&#x2F;"),
+    ],
+)
 def test_base64_may_be_escaped_by_what_carries_it(escape: object) -> None:
     text = "\xfb\xef\xbe\xff\xfe?>~subjects!!!"
     encoded: str = escape(base64.b64encode(text.encode()).decode())  # type: ignore[operator]
@@ -227,7 +238,7 @@ def undoing(coding: bytes) -> Decoder:
 
 # properties --------------------------------------------------------------------------------------------------------
 
-secrets = st.lists(st.text("ab%/+\\ é2", min_size=8, max_size=12), min_size=1, max_size=4)
+secrets = st.lists(st.text("ab%/+\\ é2&", min_size=8, max_size=12), min_size=1, max_size=4)
 
 
 @st.composite
@@ -260,7 +271,10 @@ def expected(texts: list[str], body: bytes) -> bytes:
 
 
 def patterns(text: str) -> list["re.Pattern[bytes]"]:
-    short = {'"': rb"\\\"", "\\": rb"\\\\", "/": rb"\\/", " ": rb"\+"}
+    short = {
+        '"': rb"\\\"|&quot;|&#34;|&#x22;", "\\": rb"\\\\", "/": rb"\\/|&sol;|&#47;|(?i:&#x2f;)", " ": rb"\+",
+        "&": b"&amp;|&#38;|&#x26;", "+": b"&plus;|&#43;|(?i:&#x2b;)", "=": b"&equals;|&#61;|(?i:&#x3d;)",
+    }  # fmt: skip
     units: list[bytes] = []
     for character in text:
         raw = character.encode()
@@ -272,8 +286,8 @@ def patterns(text: str) -> list["re.Pattern[bytes]"]:
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + text.encode())
         core = re.escape(encoded[-(-8 * before // 6) : 8 * (before + len(text.encode())) // 6])
-        core = core.replace(rb"\+", rb"(?:\+|-|(?i:%2b)|\\u002(?i:b))").replace(
-            rb"/", rb"(?:/|_|\\/|(?i:%2f)|\\u002(?i:f))"
+        core = core.replace(rb"\+", rb"(?:\+|-|(?i:%2b)|\\u002(?i:b)|&plus;|&#43;|&#x2(?i:b);)").replace(
+            rb"/", rb"(?:/|_|\\/|(?i:%2f)|\\u002(?i:f)|&sol;|&#47;|&#x2(?i:f);)"
         )
         forms.append(core)
     return [re.compile(form) for form in forms]

@@ -162,6 +162,11 @@ def test_no_coding_is_asked_for_that_could_not_be_undone(asked: str, sent: str) 
     assert accept_encoding(fields) == ((b"Accept", b"*/*"), (b"accept-encoding", sent.encode()))
 
 
+def test_a_range_is_asked_for_without_a_coding() -> None:
+    fields = ((b"range", b"bytes=9-"), (b"Accept-Encoding", b"gzip"), (b"accept-encoding", b"br"), (b"A", b"b"))
+    assert accept_encoding(fields) == ((b"range", b"bytes=9-"), (b"A", b"b"), (b"Accept-Encoding", b"identity"))
+
+
 def test_a_request_that_names_no_coding_is_left_alone() -> None:
     fields = ((b"Accept", b"*/*"),)
     assert accept_encoding(fields) is fields
