@@ -15,7 +15,7 @@ from egress.credentials.rewrite_body import rewrite_body, rewrite_text
 from egress.credentials.scan import Guard
 from egress.credentials.scope import Place
 from egress.credentials.scrub import Scrubber, ScrubPlan, accept_encoding, plan_reply
-from egress.credentials.snapshot import Resolver
+from egress.credentials.snapshot import CredentialSnapshot, Resolver
 from egress.events.event import Finding, Severity
 from egress.model.body import FramingKind, of_length
 from egress.model.ids import ExchangeId
@@ -34,6 +34,10 @@ SMALL_BODY = 64 * KIB
 """Bodies up to this are held where they are looked at, so that nothing of a refused request leaves."""
 
 _PLAIN = CredentialOptions()
+_CHANGED = Denial(
+    Stage.CREDENTIALS, DenialCode.CREDENTIAL_GENERATION_CHANGED,
+    "a credential of this request was revoked while the request was prepared",
+)  # fmt: skip
 _MARKED_TEXT = Denial(
     Stage.CREDENTIALS, DenialCode.CREDENTIAL_BODY_DENIED,
     "the message holds a credential placeholder, and this endpoint does not place credentials into messages",
@@ -76,8 +80,8 @@ class ExchangeCredentials:
     loop in which the request is written, `answered` looks at the reply."""
 
     __slots__ = (
-        "_connection", "_endpoint", "_grant", "_held", "_message_hits", "_method", "_options", "_place", "_plans",
-        "_services", "_signing", "_token",
+        "_before", "_connection", "_endpoint", "_grant", "_held", "_message_hits", "_method", "_options", "_place",
+        "_plans", "_services", "_signing", "_token",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +90,8 @@ class ExchangeCredentials:
         """`judged` is the head that `redacted` made."""
         self._connection = connection
         self._services = services
+        self._before = services.runtime.credentials
+        """What was current when the request was admitted."""
         self._endpoint = endpoint
         self._options = endpoint.credentials
         self._method = judged.method
@@ -181,7 +187,17 @@ class ExchangeCredentials:
     def place(self, head: RequestHead, body: bytes | None) -> UpstreamRequest | Denial:
         """Values into placeholders, tokens into fields, a signature over it all. Never before everything else said
         yes, and anew for each attempt: what was revoked meanwhile is not placed."""
-        resolver = self._resolver()
+        now = self._services.runtime.credentials
+        placed = self._placed(head, body, now)
+        if isinstance(placed, Denial) and now is not self._before:
+            before = self._placed(head, body, self._before)
+            return placed if isinstance(before, Denial) else _CHANGED
+        return placed
+
+    def _placed(
+        self, head: RequestHead, body: bytes | None, snapshot: CredentialSnapshot | None
+    ) -> UpstreamRequest | Denial:
+        resolver = self._resolver(snapshot)
         plan = self._signing
         if plan is not None:
             head = strip(plan, head)
@@ -227,8 +243,7 @@ class ExchangeCredentials:
         fields = accept_encoding(head.fields)
         return head if fields is head.fields else replace(head, fields=fields)
 
-    def _resolver(self) -> Resolver | None:
-        snapshot = self._services.runtime.credentials
+    def _resolver(self, snapshot: CredentialSnapshot | None) -> Resolver | None:
         return snapshot.resolver(self._place, self._services.clock.now()) if snapshot is not None else None
 
     def _remember(self, resolver: Resolver | None) -> None:
@@ -283,7 +298,7 @@ class ExchangeCredentials:
         options = self._options
         if not options.websocket_rewrite and not options.websocket_rewrite_compat:
             return _MARKED_TEXT if self._credentialed and self.guarded else text
-        resolver = self._resolver()
+        resolver = self._resolver(self._services.runtime.credentials)
         placed = rewrite_text(text, resolver)
         if isinstance(placed, Failure):
             return denial_of(placed)
