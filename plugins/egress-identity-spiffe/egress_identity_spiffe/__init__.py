@@ -1,0 +1,1 @@
+"""SPIFFE identity documents for egress."""
