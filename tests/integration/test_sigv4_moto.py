@@ -3,21 +3,15 @@
 Clients know worthless keys only.
 """
 
-import os
 import socket
-import subprocess
-import sys
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPResponse
 from time import time
-from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from egress.credentials.aws.keys import AwsKeys
 from egress.credentials.aws.sign import opaque_path, plan_signing, sign, strip
@@ -29,43 +23,13 @@ from egress.model.message import FieldLine, Malformed, RequestHead
 from egress.model.secret import Secret
 from egress.model.verdict import Denial
 from egress.policy.compiled import CredentialOptions, Signing
-from tests.support.suites import free_port, wait_for_port
-
-ALL = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"*","Resource":"*"}]}'
-
-
-@dataclass(frozen=True)
-class Cloud:
-    port: int
-    keys: AwsKeys
+from tests.support.moto_cloud import ALL, Cloud, client, judging_cloud
 
 
 @pytest.fixture(scope="module")
 def cloud() -> Iterator[Cloud]:
-    """moto with one user; from here on it checks signatures."""
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        env=os.environ | {"INITIAL_NO_AUTH_ACTION_COUNT": "4"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        wait_for_port(port)
-        iam = client("iam", port, "any", "any")
-        iam.create_user(UserName="proxy")
-        made = iam.create_access_key(UserName="proxy")["AccessKey"]
-        policy = iam.create_policy(PolicyName="all", PolicyDocument=ALL)["Policy"]["Arn"]
-        iam.attach_user_policy(UserName="proxy", PolicyArn=policy)
-        yield Cloud(port, AwsKeys(Secret(made["AccessKeyId"]), Secret(made["SecretAccessKey"])))
-    finally:
-        process.kill()
-        process.wait()
-
-
-def client(service: str, port: int, access: str, secret: str) -> Any:
-    return boto3.client(
-        service, endpoint_url=f"http://127.0.0.1:{port}", region_name="us-east-1", aws_access_key_id=access,
-        aws_secret_access_key=secret, config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
-    )  # fmt: skip
+    with judging_cloud() as made:
+        yield made
 
 
 def send(

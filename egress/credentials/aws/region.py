@@ -47,6 +47,12 @@ def scope_of(host: str, signing: Signing) -> AwsScope:
     return AwsScope(signing.service or derived.service, signing.region or derived.region)
 
 
+def domain_of(region: str) -> str | None:
+    """The domain of the partition that `region` is in."""
+    plain = (suffix for suffix in REGIONS if not suffix.startswith("api."))
+    return next((suffix for suffix in plain if _REGIONS[suffix].fullmatch(region)), None)
+
+
 @lru_cache(maxsize=1024)
 def derive(host: str) -> AwsScope:
     """Service and region from a host name alone."""
