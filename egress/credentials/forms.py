@@ -5,7 +5,7 @@ pattern and the exact reading are made from the same units, so they cannot disag
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 
@@ -37,12 +37,13 @@ _MARKUP = {
 class Form:
     """One spelling family of the secret at index `secret`. Its representation shows nothing of it."""
 
-    __slots__ = ("_literal", "longest", "secret", "units")
+    __slots__ = ("_literal", "_steps", "longest", "secret", "units")
 
     def __init__(self, secret: int, units: Sequence[Unit]) -> None:
         self.secret = secret
         self.units = tuple(units)
         self.longest = sum(max(map(len, unit)) for unit in self.units)
+        self._steps = [_by_first(unit) for unit in self.units]
         plain = b"".join(unit[0] for unit in self.units)
         # Raw, these may also begin an escape of themselves: such spellings are read unit by unit.
         self._literal = b"" if any(mark in plain for mark in (b"%", b"\\", b"&")) else plain
@@ -50,27 +51,36 @@ class Form:
     def read(self, data: bytes, at: int) -> tuple[int, bool]:
         """Where the longest spelling that begins at `at` ends, 0 when there is none; and whether one might still end
         beyond `data`."""
-        near_end = at + self.longest > len(data)
         literal = self._literal
         if literal:
             if data.startswith(literal, at):
                 return at + len(literal), False
-            if near_end and literal.startswith(data[at : at + len(literal)]):
+            if len(data) - at < len(literal) and literal.startswith(data[at:]):
                 return 0, True
-        ends = {at}
+        ends = [at]
         open_ended = False
-        for unit in self.units:
-            reached: set[int] = set()
-            for end in ends:
-                for written in unit:
-                    if data.startswith(written, end):
-                        reached.add(end + len(written))
-                    elif near_end and written.startswith(data[end : end + len(written)]):
-                        open_ended = True
-            if not reached:
+        for step in self._steps:
+            ends, cut_off = _advance(step, data, ends)
+            open_ended = open_ended or cut_off
+            if not ends:
                 return 0, open_ended
-            ends = reached
         return max(ends), open_ended
+
+
+def _advance(step: Mapping[int, Unit], data: bytes, places: list[int]) -> tuple[list[int], bool]:
+    """Where one character that begins at any of these places ends, and whether it might end beyond `data`."""
+    ends: list[int] = []
+    cut_off = False
+    for place in places:
+        if place == len(data):
+            cut_off = True
+            continue
+        for written in step.get(data[place], ()):
+            if data.startswith(written, place):
+                ends.append(place + len(written))
+            elif len(data) - place < len(written) and written.startswith(data[place:]):
+                cut_off = True
+    return (ends if len(ends) < 2 else list(set(ends))), cut_off
 
 
 def forms_of(secret: int, text: str) -> list[Form]:
@@ -104,6 +114,12 @@ def _beginnings(form: Form) -> bytes:
         options += [rb"\z"] if index else []
         pattern = b"(?:" + b"|".join(options) + b")"
     return pattern
+
+
+@lru_cache(maxsize=2048)
+def _by_first(unit: Unit) -> Mapping[int, Unit]:
+    """The ways to write a character by their first byte."""
+    return {first: tuple([written for written in unit if written[0] == first]) for first, *_ in unit}
 
 
 @lru_cache(maxsize=2048)

@@ -36,9 +36,10 @@ _OF_THE_CODED_BODY = frozenset(
 )
 """What a reply says of its coded bytes; it holds no more once they are decoded."""
 
-_REMEMBERED = 32
-_MATCHER_BYTES = 16 * MIB
-"""What RE2 may keep of the states that a text has led to; it starts anew beyond that."""
+_REMEMBERED = 16
+_MATCHER_BYTES = 32 * MIB
+"""What RE2 may keep of the states that a text has led to. Texts made of spellings of twenty secrets lead to 24 MiB of
+them; with less it would forget and find them over and over."""
 
 
 class Scrubber:
