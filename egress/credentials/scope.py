@@ -108,9 +108,14 @@ class Scope:
 
     def reaches(self, place: Place) -> bool:
         """Every part must agree."""
+        return any(selector.covers(place.host, place.port, place.path) for selector in self.selectors) and self.admits(
+            place
+        )
+
+    def admits(self, place: Place) -> bool:
+        """The limits beside the destination: method, agent, executable."""
         return (
             (not self.methods or place.method in self.methods)
-            and any(selector.covers(place.host, place.port, place.path) for selector in self.selectors)
             and self.serves(place.agent)
             and (self._binaries is None or any(self._binaries.match(binary) for binary in place.binaries))
         )
