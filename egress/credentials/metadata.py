@@ -30,6 +30,9 @@ from egress.model.verdict import DenialCode
 ACCEPT_PAUSE = 0.1
 """Seconds without accepting after the system refused a descriptor."""
 
+BACKLOG = 1024
+"""Connections that may wait to be accepted; more would be dropped by the kernel and tried again after a second."""
+
 _PHRASES = {
     200: b"OK",
     400: b"Bad Request",
@@ -74,7 +77,7 @@ def bind_metadata(where: str) -> socket.socket:
         target = (host.strip("[]"), int(port))
     try:
         sock.bind(target)
-        sock.listen(LIMITS.metadata_connections)
+        sock.listen(BACKLOG)
         sock.setblocking(False)
     except OSError:
         sock.close()
@@ -136,7 +139,7 @@ class MetadataServer:
                     await writer.drain()
                 await _linger(reader, writer)
             finally:
-                writer.close()
+                writer.transport.abort()
         except (OSError, TimeoutError, EOFError):
             pass
         finally:

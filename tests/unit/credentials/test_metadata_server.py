@@ -153,6 +153,12 @@ async def test_connections_beyond_the_bound_wait(monkeypatch: pytest.MonkeyPatch
         silent[1][1].close()
 
 
+async def test_a_crowd_is_served_by_and_by() -> None:
+    async with serving(held) as server:
+        replies = await asyncio.gather(*[server.get(TOKEN) for _ in range(100)])
+    assert {reply.partition(b"\r\n")[0] for reply in replies} == {b"HTTP/1.1 200 OK"}
+
+
 async def test_a_client_that_resets_costs_its_slot_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "LIMITS", Limits(metadata_connections=1))
     async with serving(held) as server:
