@@ -204,7 +204,7 @@ def entry_name(provider: str) -> str:
 
 
 def load_providers(file: Path, schemes: AbstractSet[str] = BUILT_IN) -> ProviderSet | tuple[Diagnostic, ...]:
-    """Read a providers file and its profiles. `schemes` are the sources that can be made. A tuple holds all problems."""
+    """Read a providers file and its profiles; a tuple holds all problems. `schemes`: the sources that can be made."""
     try:
         text = file.read_bytes()
     except OSError as problem:
