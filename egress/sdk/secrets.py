@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from egress.model.clock import Clock
 from egress.model.secret import Secret
@@ -23,6 +23,7 @@ __all__ = [
     "SourceFactory",
     "SourceUnavailable",
     "TlsOptions",
+    "Watched",
 ]
 
 
@@ -31,11 +32,13 @@ class Fetched:
     """What one fetch gave. A source of one value uses the key `""`. `expires` is in seconds since the epoch.
 
     `refresh_at`, in the same seconds, is when to fetch again; None leaves that to the operator's `refresh`.
+    `document` is the JSON text that pointers lead into, where that is not the value `""` itself.
     """
 
     values: Mapping[str, Secret]
     expires: float | None = None
     refresh_at: float | None = None
+    document: Secret | None = None
 
     @staticmethod
     def one(text: str, expires: float | None = None) -> "Fetched":
@@ -65,6 +68,15 @@ class BadSpec(ValueError):
 class SecretSource(Protocol):
     async def fetch(self) -> Fetched:
         """The values now. Raises `SourceUnavailable`; anything else it raises is reported as `broken`."""
+        ...
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A source that can tell cheaply whether a fetch would give something else than the last one did."""
+
+    def changed(self) -> bool:
+        """Called every few seconds, on a thread."""
         ...
 
 
