@@ -39,6 +39,11 @@ ca_app = typer.Typer(
     The proxy makes one at its first start. These commands make it earlier, show it, and hand out what workloads need.
     """,
 )
+credentials_app = typer.Typer(
+    no_args_is_help=True,
+    help="""Credentials of a running proxy: what it holds and how old that is. No command prints a value.""",
+)
+app.add_typer(credentials_app, name="credentials", rich_help_panel=_SET_UP)
 app.add_typer(proxy_app, name="proxy", rich_help_panel=_SET_UP)
 app.add_typer(ca_app, name="ca", rich_help_panel=_SET_UP)
 
@@ -336,6 +341,44 @@ def proxy_test(
     from egress.cli.proxy import test
 
     raise typer.Exit(test(target, config, as_json=as_json))
+
+
+Name = Annotated[str, typer.Argument(metavar="PROVIDER[:KEY]", help="A provider, or one of its keys.")]
+
+
+@credentials_app.command("list")
+def credentials_list(config: Config = None, as_json: Json = False) -> None:
+    """Every key: where its value comes from and belongs, when it expires, how old it is, why it is missing."""
+    from egress.cli import credentials
+
+    credentials.list_credentials(config, as_json=as_json)
+
+
+@credentials_app.command("check")
+def credentials_check(config: Config = None, as_json: Json = False) -> None:
+    """Read the providers file and fetch every value once, without a running proxy; say which cannot be had and why.
+
+    Exit code 0: all can be. 1: some cannot. 2: the file is invalid.
+    """
+    from egress.cli import credentials
+
+    raise typer.Exit(credentials.check(config, as_json=as_json))
+
+
+@credentials_app.command("refresh")
+def credentials_refresh(name: Name, config: Config = None) -> None:
+    """Fetch values now instead of when they are due."""
+    from egress.cli import credentials
+
+    credentials.refresh(config, name)
+
+
+@credentials_app.command("revoke")
+def credentials_revoke(name: Name, config: Config = None) -> None:
+    """Make every placeholder that was given out for it worthless, also in programs that run."""
+    from egress.cli import credentials
+
+    credentials.revoke(config, name)
 
 
 @ca_app.command("init")
