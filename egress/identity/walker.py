@@ -15,6 +15,7 @@ from pathlib import Path
 from egress.identity.owners import Walk, walk
 from egress.identity.procfs import Procfs
 
+_READY = b"ready\n"
 SECONDS = 2.0
 """A walk that takes longer is given up; who waits for it has a deadline of the same length."""
 
@@ -25,6 +26,7 @@ class WalkProcess:
     def __init__(self, procfs: Procfs) -> None:
         self._procfs = procfs
         self._child: subprocess.Popen[bytes] | None = None
+        self._ready = False
 
     def start(self) -> None:
         """Start the process ahead of the first question."""
@@ -37,7 +39,7 @@ class WalkProcess:
     def __call__(self, inodes: set[int]) -> Walk:
         try:
             self.start()
-            return self._ask(inodes)
+            return self._ask(inodes) if self._is_ready() else self.here(inodes)
         except (OSError, ValueError, KeyError, TypeError):
             self.close()
             return self.here(inodes)
@@ -47,10 +49,21 @@ class WalkProcess:
         return walk(self._procfs, inodes, own_pid=os.getpid())
 
     def close(self) -> None:
-        child, self._child = self._child, None
+        child, self._child, self._ready = self._child, None, False
         if child is not None:
             child.kill()
             child.communicate()
+
+    def _is_ready(self) -> bool:
+        """Whether the process runs. On a busy machine an interpreter takes seconds to start, which no client has."""
+        child = self._child
+        assert child is not None
+        assert child.stdout is not None
+        if not self._ready and select.select([child.stdout], [], [], 0)[0]:
+            if child.stdout.readline() != _READY:
+                raise ValueError("the walker did not start")
+            self._ready = True
+        return self._ready
 
     def _ask(self, inodes: set[int]) -> Walk:
         child = self._child
@@ -72,6 +85,8 @@ def main() -> None:
     """Answer walks, one line each, until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     procfs, own_pid = Procfs(Path(sys.argv[1])), int(sys.argv[2])
+    sys.stdout.buffer.write(_READY)
+    sys.stdout.buffer.flush()
     for line in sys.stdin.buffer:
         seen = walk(procfs, set(json.loads(line)), own_pid=own_pid)
         sys.stdout.buffer.write(json.dumps({"holders": seen.holders, "unreadable": seen.unreadable}).encode() + b"\n")

@@ -117,10 +117,10 @@ def test_end_of_one_side_ends_the_other(site: Site, side: str) -> None:
     client = site.handshake("raw.test")
     assert client.reply_head().status == 101
     if side == "origin":
-        assert client.closed_by_peer(3)
+        assert client.closed_by_peer()
     else:
         client.close()
-        assert eventually(lambda: site.origin.latest.closed, 3)
+        assert eventually(lambda: site.origin.latest.closed)
 
 
 async def switch_only(talk: Conversation) -> None:

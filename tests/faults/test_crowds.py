@@ -33,7 +33,11 @@ SHORT = {
     "limits": {"connections": 3000, "connections_per_caller": 3000},
     "timeouts": {"head": "1s", "tunnel_start": "1s", "keepalive": "1s", "body_idle": "1s", "tls_handshake": "1s"},
 }
-PATIENT = {"limits": {"connections": 3000, "connections_per_caller": 3000}}
+PATIENT = {
+    "limits": {"connections": 3000, "connections_per_caller": 3000},
+    "timeouts": {"tls_handshake": "60s", "head": "60s", "connect": "60s"},
+}
+"""One client that opens 200 connections at once on a busy machine takes more than the usual 10 s for a handshake."""
 
 BODY = bytes(range(256)) * 1024
 
@@ -94,7 +98,7 @@ def test_a_thousand_idle_tunnels(origin: Origin, authority: OriginAuthority) -> 
         for client in (held[0], held[IDLE_TUNNELS // 2], held[-1]):
             assert ask(client, origin) == b"ok"
         tunnels.close()
-        assert eventually(lambda: proxy.descriptors() <= before + 40, 10), proxy.descriptors() - before
+        assert eventually(lambda: proxy.descriptors() <= before + 40), proxy.descriptors() - before
         again = start_tls(open_tunnel(proxy.port, f"origin.test:{origin.port}"), context, "origin.test")
         with again:
             assert ask(again, origin) == b"ok"
@@ -114,7 +118,7 @@ def test_two_hundred_downloads_at_once(origin: Origin, authority: OriginAuthorit
         assert done.returncode == 0, done.stderr[-2000:]
         digests = {hashlib.sha256((tmp_path / f"got-{n}").read_bytes()).digest() for n in range(1, DOWNLOADS + 1)}
         assert digests == {hashlib.sha256(BODY).digest()}
-        assert eventually(lambda: proxy.descriptors() <= before + 40, 10)
+        assert eventually(lambda: proxy.descriptors() <= before + 40)
         # What the buffers took goes back once the crowd has left.
         assert eventually(lambda: proxy.resident() - memory < 200 * 256 * 1024, 20)
 
@@ -167,7 +171,7 @@ def test_abandoned_connections_are_reaped(
         before = proxy.descriptors()
         for _ in range(ABANDONED):
             held.enter_context(abandon(proxy, origin))
-        assert eventually(lambda: proxy.descriptors() <= before + 20, 8), proxy.descriptors() - before
+        assert eventually(lambda: proxy.descriptors() <= before + 20), proxy.descriptors() - before
 
 
 @pytest.mark.timeout(60)
@@ -186,7 +190,7 @@ def test_descriptors_exhausted_and_recovered(origin: Origin, authority: OriginAu
         before = proxy.descriptors()
         for _ in range(200):
             crowd.enter_context(dial(proxy.port))
-        assert eventually(lambda: proxy.descriptors() >= 120, 5)
+        assert eventually(lambda: proxy.descriptors() >= 120)
         processor = _processor_seconds(proxy)
         time.sleep(1.0)
         assert _processor_seconds(proxy) - processor < 0.5, "the accept loop spins"
@@ -200,8 +204,8 @@ def test_descriptors_exhausted_and_recovered(origin: Origin, authority: OriginAu
                     return ask(client, origin) == b"ok"
             return False
 
-        assert eventually(served, 12)
-        assert eventually(lambda: proxy.descriptors() <= before + 20, 5)
+        assert eventually(served)
+        assert eventually(lambda: proxy.descriptors() <= before + 20)
 
 
 @pytest.mark.timeout(60)
@@ -217,7 +221,7 @@ def test_connection_cap_is_told(origin: Origin, authority: OriginAuthority) -> N
         assert reply.json()["reason_code"] == "caller_connections"
         assert reply.value("retry-after") is not None
         crowd.close()
-        assert eventually(lambda: _connects(proxy, origin), 5)
+        assert eventually(lambda: _connects(proxy, origin))
 
 
 def _connects(proxy: EgressProcess, origin: Origin) -> bool:

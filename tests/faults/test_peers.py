@@ -64,7 +64,7 @@ def fresh(site: Site) -> Iterator[None]:
     site.origin.requests.clear()
     before = site.proxy.descriptors()
     yield
-    assert eventually(lambda: site.proxy.descriptors() <= before + 4, 8), site.proxy.descriptors() - before
+    assert eventually(lambda: site.proxy.descriptors() <= before + 4), site.proxy.descriptors() - before
 
 
 async def endless(talk: Conversation) -> None:
@@ -100,9 +100,9 @@ def test_vanished_client_stops_the_download(site: Site) -> None:
     client.exactly(100_000)
     port = client.socket.getsockname()[1]
     client.close()
-    assert eventually(lambda: site.origin.latest.closed, 2)
+    assert eventually(lambda: site.origin.latest.closed)
     assert site.origin.latest.sent < ENDLESS
-    assert eventually(lambda: told(site.proxy, "HTTP Activity", port, "outcome") == "client_gone", 3)
+    assert eventually(lambda: told(site.proxy, "HTTP Activity", port, "outcome") == "client_gone")
     assert "Traceback" not in site.proxy.stderr()
 
 
@@ -115,7 +115,7 @@ def test_reset_by_the_client(site: Site) -> None:
     site.get(client)
     client.exactly(10_000)
     client.close()
-    assert eventually(lambda: site.origin.latest.closed, 2)
+    assert eventually(lambda: site.origin.latest.closed)
 
 
 def test_client_vanishes_before_the_reply(site: Site) -> None:
@@ -125,7 +125,7 @@ def test_client_vanishes_before_the_reply(site: Site) -> None:
     assert eventually(lambda: bool(site.origin.requests))
     time.sleep(0.1)
     client.close()
-    assert eventually(lambda: site.origin.latest.closed, 1.5)
+    assert eventually(lambda: site.origin.latest.closed)
 
 
 def test_origin_resets_in_the_middle(site: Site) -> None:
@@ -200,7 +200,7 @@ def test_stalled_upload_is_timed_out(site: Site) -> None:
         )
         reply = client.reply()
     assert (reply.status, reply.error) == (408, "request_timeout")
-    assert eventually(lambda: site.origin.latest.closed, 2)
+    assert eventually(lambda: site.origin.latest.closed)
 
 
 def test_slow_but_steady_upload_is_not(site: Site) -> None:
@@ -246,7 +246,7 @@ def test_idle_keep_alive_ends(site: Site) -> None:
     with site.tunnel() as client:
         site.get(client)
         assert client.reply().body == b"ok"
-        assert client.closed_by_peer(3)
+        assert client.closed_by_peer()
 
 
 def test_silent_raw_tunnel_ends_where_a_limit_is_set(site: Site) -> None:
@@ -258,9 +258,9 @@ def test_silent_raw_tunnel_ends_where_a_limit_is_set(site: Site) -> None:
     with open_tunnel(site.proxy.port, f"raw.test:{site.raw.port}") as client:
         client.send(b"\x00")
         assert client.exactly(6) == b"\x00hello"
-        assert client.closed_by_peer(4)
+        assert client.closed_by_peer()
         port = client.socket.getsockname()[1]
-    assert eventually(lambda: told(site.proxy, "Network Activity", port, "limit") == "timeouts.raw_idle", 3)
+    assert eventually(lambda: told(site.proxy, "Network Activity", port, "limit") == "timeouts.raw_idle")
 
 
 def told(proxy: EgressProcess, kind: str, port: int, name: str) -> str | None:
@@ -283,7 +283,7 @@ def test_half_closed_tunnel_is_reaped(site: Site) -> None:
     with open_tunnel(site.proxy.port, f"raw.test:{site.raw.port}") as client:
         client.send(b"\x00request")
         client.finish_sending()
-        assert client.closed_by_peer(2.5)
+        assert client.closed_by_peer()
         assert not closed.is_set()
 
 
@@ -294,7 +294,7 @@ def test_twenty_cancelled_downloads_leave_nothing(site: Site) -> None:
     memory = site.proxy.resident()
     for _ in range(20):
         _cancel_one(site)
-    assert eventually(lambda: all(seen.closed for seen in site.origin.connections), 5)
+    assert eventually(lambda: all(seen.closed for seen in site.origin.connections))
     # A download that stayed would hold its read-ahead, half a megabyte and more; what is left is cyclic garbage.
     assert site.proxy.resident() - memory < 8 * MIB
 

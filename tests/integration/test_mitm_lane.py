@@ -264,9 +264,9 @@ def test_a_client_that_vanishes_takes_its_requests_along(site: Site, name: str) 
     client._connection.socket.shutdown(socket.SHUT_RDWR)
     client._connection.close()
     if name == "h2.test":
-        assert eventually(lambda: bool(ended), 10)
+        assert eventually(lambda: bool(ended))
     else:
-        assert eventually(lambda: site.h1.connections[-1].closed, 10)
+        assert eventually(lambda: site.h1.connections[-1].closed)
     assert eventually(lambda: f"/vanished-{name}" in json.dumps(site.exchanges()))
 
 

@@ -14,7 +14,7 @@ from typing import Self
 USER, PASSWORD = "build", "s3cret:with colon"
 CREDENTIAL = f"{USER}:{PASSWORD}"
 REALM = "corp"
-START_SECONDS = 10.0
+START_SECONDS = 30.0
 _HELPERS = Path("/usr/lib/squid")
 
 
@@ -77,7 +77,7 @@ class Daemon:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "".join(line for line in text.splitlines(keepends=True) if "transaction-end-before-headers" not in line)
 
-    def saw(self, text: str, within: float = 3.0) -> bool:
+    def saw(self, text: str, within: float = 10.0) -> bool:
         """True once the log has that text; tunnels are logged when they end."""
         end = time.monotonic() + within
         while text not in self.asked():

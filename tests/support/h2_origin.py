@@ -139,7 +139,7 @@ class _Connection:
         view = memoryview(data)
         while view:
             room = min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size, len(view))
-            if self._gone:
+            if self._gone or self._requests[stream].reset is not None:
                 raise ConnectionError("the other side is gone")
             if room <= 0:
                 self._window_moved.clear()

@@ -77,6 +77,8 @@ class Received:
     closed: bool = False
     reset: bool = False
     sent: int = 0
+    busy: bool = False
+    """A script runs on it; an idle one waits for its next request."""
 
 
 class Conversation:
@@ -276,6 +278,10 @@ class Origin:
             self._seen.clear()
         return data
 
+    def idle(self) -> bool:
+        """No connection will bring more of what was begun."""
+        return all(seen.closed or not seen.busy for seen in tuple(self.connections))
+
     def stop(self) -> None:
         async def close() -> None:
             self._server.close()
@@ -297,7 +303,9 @@ class Origin:
         while (request := await talk.head()) is not None:
             self.latest = talk.received
             self.requests.append(request)
+            talk.received.busy = True
             await self.script(talk)
+            talk.received.busy = False
             if talk.closing:
                 return
 

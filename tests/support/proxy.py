@@ -23,7 +23,7 @@ from tests.support.canary import told
 COMMAND = str(Path(sys.executable).with_name("egress"))
 """The console script beside the interpreter that runs the tests."""
 
-START_SECONDS = 20.0
+START_SECONDS = 30.0
 
 LANES: dict[str, dict[str, Any]] = {"http1": {}, "mitm": {"engine": {"fast_lane": "off"}}}
 """Settings that send all HTTP through one lane."""
@@ -175,7 +175,7 @@ class EgressProcess:
             self._seen += [json.loads(line) for line in whole.splitlines()]
         return self._seen
 
-    def wait_events(self, count: int, after: int = 0, within: float = 3.0) -> list[dict[str, Any]]:
+    def wait_events(self, count: int, after: int = 0, within: float = 10.0) -> list[dict[str, Any]]:
         """Events from index `after` on, once there are at least `count`, or what there is when time is up."""
         end = time.monotonic() + within
         while len(self.events()) - after < count and time.monotonic() < end:

@@ -123,7 +123,7 @@ class Connection:
         del self._ahead[:count]
         return data
 
-    def closed_by_peer(self, within: float = 2.0) -> bool:
+    def closed_by_peer(self, within: float = DEADLINE) -> bool:
         """True when nothing more comes and the stream ends within the time."""
         before = self.socket.gettimeout()
         self.socket.settimeout(within)
@@ -230,7 +230,7 @@ def start_tls(connection: Connection, context: ssl.SSLContext, name: str | None)
     return Connection(context.wrap_socket(connection.socket, server_hostname=name))
 
 
-def eventually(condition: Callable[[], bool], within: float = 5.0) -> bool:
+def eventually(condition: Callable[[], bool], within: float = DEADLINE) -> bool:
     """Poll until the condition holds or the time is up."""
     end = time.monotonic() + within
     while not condition():
