@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from egress import __version__, memory
 from egress.accept.admission import Admission, AdmissionLimits
@@ -17,12 +18,15 @@ from egress.accept.client import serve_client
 from egress.accept.door import Callers, Door
 from egress.accept.listener import Listener
 from egress.admin.metrics import MetricsEndpoint
+from egress.admin.operator import OperatorSocket
 from egress.config.overrides import Flags
 from egress.config.settings import Settings
+from egress.credentials.aws.skew import Skew
 from egress.destination.hosts import detect_gateway
 from egress.destination.local import LocalAddresses, expand_wildcards
 from egress.destination.resolver import NameResolver, ResolverSettings, WorkloadHosts
 from egress.destination.validate import DestinationSettings, OwnListeners
+from egress.documents.diagnostic import Diagnostic
 from egress.engine.assemblies import Assemblies
 from egress.engine.carried import OriginStream
 from egress.engine.drain import Drain
@@ -54,6 +58,7 @@ from egress.l7.mcp_sessions import SessionTable
 from egress.model.address import IpAddress
 from egress.model.clock import SystemClock
 from egress.model.errors import DependencyError
+from egress.model.intent import AgentName
 from egress.model.message import RequestHead
 from egress.pipeline.ports import Services
 from egress.tls.ca import LocalAuthority, TrustFiles, open_authority, publish
@@ -64,6 +69,10 @@ from egress.upstream.health import Health
 from egress.upstream.plan import Hop, Routes
 from egress.upstream.pool import Pool, PoolLimits
 
+if TYPE_CHECKING:
+    from egress.credentials.store import Staged
+    from egress.custody import Custody
+
 log = logging.getLogger(__name__)
 
 EVENT_CLOSE_SECONDS = 5.0
@@ -72,11 +81,12 @@ _HOSTS_FILE = Path("/etc/hosts")
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What a started proxy tells: addresses as `host:port`, and PEM files that workloads need."""
+    """What a started proxy tells: addresses as `host:port`, PEM files that workloads need, the operator socket."""
 
     proxy: tuple[str, ...]
     metrics: str | None
     trust: TrustFiles | None
+    admin: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +109,7 @@ class _Lasting:
     cell: RuntimeCell
     own: tuple[tuple[IpAddress, int], ...]
     anchor: AnchorSource | None
+    skew: Skew
 
 
 class Proxy:
@@ -111,8 +122,9 @@ class Proxy:
         environment: Mapping[str, str],
         *,
         anchor: AnchorSource | None = None,
+        operated: bool = True,
     ) -> None:
-        """`anchor` overrides `identity.anchor`."""
+        """`anchor` overrides `identity.anchor`; `operated` is False for a proxy that needs no operator socket."""
         self._anchor = anchor or _anchor(candidate.settings)
         self._candidate = candidate
         self._flags = flags
@@ -121,6 +133,11 @@ class Proxy:
         self._kill = asyncio.Event()
         self._reloader: Reloader | None = None
         self._door: Door | None = None
+        self._custody: Custody | None = None
+        self._staged: Staged | None = None
+        self._lasts: _Lasting | None = None
+        self._started = 0.0
+        self._operated = operated
 
     def stop(self) -> None:
         """Drain; a second call ends at once."""
@@ -146,13 +163,19 @@ class Proxy:
         events.emit(Lifecycle(clock.now(), LifecycleStep.START))
         own = [_bound(sock) for sock in (*sockets, *([metrics_socket] if metrics_socket else []))]
         authority, trust = _authority(settings)
-        lasting = self._lasting(clock, events, authority, own)
-        self._door = _door(self._candidate, lasting)
+        self._lasts = lasting = self._lasting(clock, events, authority, own)
+        self._door = _door(self._candidate, lasting, None)
+        self._started = clock.now()
         try:
             await self._take_routes(lasting)
+            await self._stage(self._candidate)
+            self._adopt(self._candidate)
+            self._door = _door(self._candidate, lasting, self._custody)
             await self._serve(lasting, sinks, sockets, metrics_socket, trust, ready)
         finally:
             events.emit(Lifecycle(clock.now(), LifecycleStep.STOP))
+            if self._custody is not None:
+                await self._custody.close()
             lasting.pool.close()
             lasting.identity.close()
             events.close(EVENT_CLOSE_SECONDS)
@@ -180,14 +203,18 @@ class Proxy:
             watching = group.create_task(self._reloader.run())
             checking = group.create_task(lasting.dialer.watch())
             trimming = group.create_task(memory.give_back(lasting.admission.ended))
+            operator = await self._operator(sinks)
             memory.settle()
-            ready(Ready(addresses, _spelled(metrics_socket) if metrics_socket else None, trust))
+            admin = self._candidate.settings.admin_socket if operator is not None else None
+            ready(Ready(addresses, _spelled(metrics_socket) if metrics_socket else None, trust, admin))
             await self._stop.wait()
             watching.cancel()
             checking.cancel()
             trimming.cancel()
             listener.stop()
             endpoint.close()
+            if operator is not None:
+                operator.close()
             lasting.drain.begin()
             await self._drain(listener)
 
@@ -229,7 +256,7 @@ class Proxy:
             loop, clock, authority, identity, local, AuthFailures(clock), Admission(_admission_limits(settings)),
             Pool(loop, _pool_limits(settings)), self._way_out(clock, events, _own_listeners(own, local)),
             Drain(), Assemblies(), SessionTable(clock), events, RuntimeCell(self._candidate.generation),
-            tuple(own), anchor,
+            tuple(own), anchor, Skew(),
         )  # fmt: skip
 
     def _way_out(
@@ -262,13 +289,15 @@ class Proxy:
             self._install(candidate, lasting)
 
         watched = Watched(self._flags, self._environment, settings.reload.watch)
-        return Reloader(watched, self._candidate, install, lambda generation: self._quarantine(generation, lasting),
-                        lasting.events.emit, lasting.clock)  # fmt: skip
+        return Reloader(
+            watched, self._candidate, install, lambda generation: self._quarantine(generation, lasting),
+            lasting.events.emit, lasting.clock, stage=self._stage, rejected=self._rejected,
+        )  # fmt: skip
 
     def _install(self, candidate: Candidate, lasting: _Lasting) -> None:
         """Make a prepared candidate current, in one turn of the loop. What could fail comes first."""
         settings = candidate.settings
-        door, dialer = _door(candidate, lasting), _dialer(settings, lasting.loop)
+        door, dialer = _door(candidate, lasting, self._custody), _dialer(settings, lasting.loop)
         lasting.admission.limits = _admission_limits(settings)
         lasting.pool.limits = _pool_limits(settings)
         lasting.identity.trust.mode = TofuMode(settings.identity.tofu)
@@ -278,8 +307,117 @@ class Proxy:
             _tell_routes(candidate.routes, lasting)
         lasting.dialer.install(candidate.routes, dialer)
         lasting.cell.install(candidate.generation)
+        self._adopt(candidate)
         self._candidate = candidate
         self._tell_loaded(lasting, "loaded", candidate.generation)
+
+    # credentials -------------------------------------------------------------------------------------------------
+
+    async def _stage(self, candidate: Candidate) -> None:
+        """Fetch what a candidate's providers need, before it is installed."""
+        self._staged = None
+        if candidate.providers is None:
+            return
+        if self._custody is None:
+            self._custody = self._open_custody(candidate.settings)
+        self._staged = await self._custody.stage(candidate)
+
+    def _adopt(self, candidate: Candidate) -> None:
+        staged, self._staged = self._staged, None
+        if self._custody is None:
+            return
+        if candidate.providers is None:
+            self._custody.revoke_all()
+        elif staged is not None:
+            self._custody.adopt(candidate, staged)
+
+    def _rejected(self, diagnostics: tuple[Diagnostic, ...]) -> None:
+        """A providers file that is invalid takes its static values away (decision 4)."""
+        if self._staged is not None:
+            self._staged.discard()
+            self._staged = None
+        providers = self._candidate.providers
+        files = {str(file) for file in providers.files} if providers is not None else set()
+        if self._custody is not None and any(one.location.file in files for one in diagnostics):
+            self._custody.revoke_all()
+
+    def _open_custody(self, settings: Settings) -> "Custody":
+        """Imported when a providers file is named: it brings what others need not pay for."""
+        from egress.custody import Custody  # noqa: PLC0415
+        from egress.extension.load import load_plugins  # noqa: PLC0415
+        from egress.own_calls import own_client  # noqa: PLC0415
+
+        lasting = self._lasts
+        assert lasting is not None
+        client = own_client(
+            lambda: self._current_door().services, lasting.dialer, lambda: self._current_door().upstream.profile
+        )
+        plugins = load_plugins(settings.plugins.enabled, settings.plugins.allow_distributions)
+        return Custody(
+            settings, lasting.cell, lasting.clock, lasting.events.emit, client, plugins,
+            allow_literal=self._flags.allow_literal_secrets,
+        )  # fmt: skip
+
+    async def fetch_once(self) -> list[Mapping[str, object]]:
+        """Fetch every value without serving anybody; what became of each."""
+        events = EventBus(())
+        self._lasts = lasting = self._lasting(SystemClock(), events, None, [])
+        self._door = _door(self._candidate, lasting, None)
+        try:
+            await self._stage(self._candidate)
+            self._adopt(self._candidate)
+            return self._custody.listing() if self._custody is not None else []
+        finally:
+            if self._custody is not None:
+                await self._custody.close()
+            lasting.identity.close()
+            events.close(EVENT_CLOSE_SECONDS)
+
+    def environment(self, agent: AgentName) -> Mapping[str, str]:
+        """What a workload's environment holds for its credentials: placeholders."""
+        return self._custody.environment(agent) if self._custody is not None else {}
+
+    @property
+    def custody(self) -> "Custody | None":
+        return self._custody
+
+    def status(self) -> Mapping[str, object]:
+        """Version, uptime in seconds, what is in force."""
+        lasting = self._lasts
+        assert lasting is not None
+        generation = lasting.cell.generation
+        return {
+            "version": __version__,
+            "uptime": round(lasting.clock.now() - self._started, 3),
+            "generation": generation.number,
+            "digest": generation.digest,
+            "mode": "active" if generation.quarantine is None else "quarantined",
+            "connections": lasting.admission.open,
+        }
+
+    def upstream(self) -> Mapping[str, object]:
+        """Corporate proxies and whether they answer."""
+        lasting = self._lasts
+        assert lasting is not None
+        return {
+            "proxies": [{"name": hop.name, "up": lasting.dialer.health.up(hop)} for hop in lasting.dialer.routes.hops]
+        }
+
+    # the operator ------------------------------------------------------------------------------------------------
+
+    async def _operator(self, sinks: Sinks) -> OperatorSocket | None:
+        """The operator's socket; None where nobody needs it or its path cannot be had."""
+        if not self._operated:
+            return None
+        settings = self._candidate.settings
+        unix = settings.admin.unix
+
+        def agents() -> frozenset[int]:
+            return frozenset(uid for agent in self._candidate.settings.agents for uid in agent.match.uids or ())
+
+        desk = OperatorDesk(self)
+        socket_ = OperatorSocket(settings.admin_socket, unix.mode, unix.allow_uids, agents, desk, sinks.metrics.render)
+        return socket_ if await socket_.start() else None
 
     def _quarantine(self, generation: Generation, lasting: _Lasting) -> None:
         lasting.cell.install(generation)
@@ -295,7 +433,38 @@ class Proxy:
         )
 
 
-def _door(candidate: Candidate, lasting: _Lasting) -> Door:
+class OperatorDesk:
+    """Answers what an operator asks of a running proxy."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+
+    def status(self) -> Mapping[str, object]:
+        return self._proxy.status()
+
+    def upstream(self) -> Mapping[str, object]:
+        return self._proxy.upstream()
+
+    def credentials(self) -> list[Mapping[str, object]]:
+        custody = self._proxy.custody
+        return custody.listing() if custody is not None else []
+
+    async def refresh_credentials(self, name: str) -> bool:
+        custody = self._proxy.custody
+        return custody is not None and await custody.refresh(name)
+
+    async def revoke_credentials(self, name: str) -> bool:
+        custody = self._proxy.custody
+        return custody is not None and await custody.revoke(name)
+
+    def environment(self, agent: str) -> Mapping[str, str]:
+        return self._proxy.environment(AgentName(agent))
+
+    def reload(self) -> None:
+        self._proxy.reload()
+
+
+def _door(candidate: Candidate, lasting: _Lasting, custody: "Custody | None") -> Door:
     """Everything a new connection reads, derived from settings."""
     settings, profile = candidate.settings, candidate.profile
     contexts = None
@@ -311,6 +480,8 @@ def _door(candidate: Candidate, lasting: _Lasting) -> Door:
         own_listeners=_own_listeners(lasting.own, lasting.local),
         mcp_sessions=lasting.mcp_sessions,
         via=settings.http.via.encode() if settings.http.via else None,
+        skew=lasting.skew,
+        grants=custody.grants if custody is not None else None,
     )
     return Door(
         services=services,

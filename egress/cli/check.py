@@ -16,7 +16,7 @@ def check(files: tuple[Path, ...], config: Path | None, *, strict: bool, as_json
     severities = {diagnostic.severity for diagnostic in diagnostics}
     fine = Severity.ERROR not in severities and not (strict and Severity.WARNING in severities)
     if as_json:
-        show_json({"ok": fine, "diagnostics": [_as_json(item) for item in _ordered(diagnostics)]})
+        show_json({"ok": fine, "diagnostics": [diagnostic_json(item) for item in _ordered(diagnostics)]})
     else:
         complain(diagnostics)
         if isinstance(found, Candidate) and fine:
@@ -28,7 +28,7 @@ def _ordered(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     return sorted(diagnostics, key=lambda diagnostic: diagnostic.location)
 
 
-def _as_json(diagnostic: Diagnostic) -> dict[str, object]:
+def diagnostic_json(diagnostic: Diagnostic) -> dict[str, object]:
     location = diagnostic.location
     return {
         "severity": diagnostic.severity.value,

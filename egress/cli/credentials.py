@@ -1,15 +1,21 @@
 """`egress credentials`: what a running proxy holds, by name and age; fetch anew, revoke. No command prints a value."""
 
+import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from egress.app import Proxy
 from egress.cli.control import ask
 from egress.cli.operator import operator_settings
-from egress.cli.terminal import show, show_json
+from egress.cli.terminal import ExitCode, refuse, show, show_json
+from egress.config.overrides import Flags
+from egress.generation.prepare import Candidate, prepare
+from egress.model.ids import GenerationNumber
 
-_COLUMNS = ("name", "source", "endpoints", "expires", "age", "error")
+_COLUMNS = ("name", "source", "state", "endpoints", "expires", "age", "error")
 
 
 def list_credentials(config: Path | None, *, as_json: bool) -> None:
@@ -21,6 +27,20 @@ def list_credentials(config: Path | None, *, as_json: bool) -> None:
         show("no credentials are configured\n")
     else:
         show(_table([_row(item) for item in found]))
+
+
+def check(config: Path | None, *, as_json: bool) -> ExitCode:
+    """Fetch every value once and say what became of it."""
+    flags = Flags(config, allow_literal_secrets=True)
+    candidate = prepare(flags, os.environ, GenerationNumber(1))
+    if not isinstance(candidate, Candidate):
+        refuse(candidate)
+    found = asyncio.run(Proxy(candidate, flags, os.environ).fetch_once())
+    if as_json:
+        show_json(found)
+    else:
+        show(_table([_row(item) for item in found]) if found else "no credentials are configured\n")
+    return ExitCode.FINE if all(item["state"] == "ok" for item in found) else ExitCode.FAILURE
 
 
 def refresh(config: Path | None, name: str) -> None:
@@ -39,6 +59,7 @@ def _row(item: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         f"{item['provider']}:{item['key']}",
         item["source"],
+        item["state"],
         ", ".join(item["endpoints"]) or "-",
         _moment(item["expires"]),
         "-" if item["age"] is None else f"{item['age']:.0f}s",

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from egress.cli.control import ask
 from egress.cli.environment import FORMATS, JavaTrust, child_environment, proxy_url
 from egress.cli.operator import operator_settings
 from egress.cli.terminal import ExitCode, fail, show
@@ -11,6 +12,7 @@ from egress.config.files import read_secret
 from egress.config.settings import Settings
 from egress.config.types import SocketAddress, read_address
 from egress.documents.diagnostic import Diagnostic
+from egress.model.intent import DEFAULT_AGENT
 from egress.tls.ca import BUNDLE_FILE, CERTIFICATE_FILE
 from egress.tls.truststore import TRUSTSTORE_FILE, TRUSTSTORE_PASSWORD, java_truststore
 
@@ -22,6 +24,8 @@ class Running:
     address: SocketAddress
     certificate: Path
     bundle: Path
+    admin: Path | None = None
+    """The operator socket, which tells the placeholders of an agent."""
 
 
 def from_settings(settings: Settings) -> Running:
@@ -29,14 +33,17 @@ def from_settings(settings: Settings) -> Running:
     address = settings.listen.proxy[0]
     if address.port == 0:
         fail("the port is picked when the proxy starts; give the file of its `--ready-file`")
-    return Running(_reachable(address), settings.ca_dir / CERTIFICATE_FILE, settings.ca_dir / BUNDLE_FILE)
+    return Running(
+        _reachable(address), settings.ca_dir / CERTIFICATE_FILE, settings.ca_dir / BUNDLE_FILE, settings.admin_socket
+    )
 
 
 def from_ready_file(path: Path) -> Running:
     """The proxy that wrote this file."""
     try:
         ready = json.loads(path.read_bytes())
-        return Running(_reachable(read_address(ready["proxy"])), Path(ready["ca"]), Path(ready["bundle"]))
+        admin = Path(ready["admin"]) if ready.get("admin") else None
+        return Running(_reachable(read_address(ready["proxy"])), Path(ready["ca"]), Path(ready["bundle"]), admin)
     except OSError as error:
         fail(f"{path}: {error.strerror}", ExitCode.NOT_RUNNING)
     except (ValueError, KeyError, TypeError):
@@ -66,7 +73,15 @@ def print_environment(
         running.bundle,
         java=write_java_trust(running, java) if java else None,
     )
-    show(FORMATS[shell](variables))
+    show(FORMATS[shell](placeholders(settings, running, agent) | variables))
+
+
+def placeholders(settings: Settings, running: Running, agent: str | None) -> dict[str, str]:
+    """What stands for credentials in the agent's environment; the running proxy knows, where there are any."""
+    if settings.providers.file is None or running.admin is None:
+        return {}
+    found: dict[str, str] = ask(running.admin, "GET", "v1", "environment", agent or DEFAULT_AGENT)
+    return found
 
 
 def write_java_trust(running: Running, directory: Path) -> JavaTrust:

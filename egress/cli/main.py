@@ -51,6 +51,12 @@ Config = Annotated[Path | None, typer.Option("--config", help="Settings file. De
 Policy = Annotated[
     list[Path] | None, typer.Option("--policy", "--policy-data", help="Policy file or directory; may be repeated.")
 ]
+Providers = Annotated[
+    Path | None, typer.Option("--providers", help="File of credentials and where they belong; wins over the settings.")
+]
+Literals = Annotated[
+    bool, typer.Option("--allow-literal-secrets", help="Values may be written into the providers file. For trying out.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 CaDirectory = Annotated[
     Path | None, typer.Option("--dir", help="Directory of the authority. Default: `tls.ca_dir` of the settings.")
@@ -92,6 +98,8 @@ def root(
 def serve(
     config: Config = None,
     policy: Policy = None,
+    providers: Providers = None,
+    allow_literal_secrets: Literals = False,
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where clients connect. Port 0 picks a free one.")
     ] = None,
@@ -148,7 +156,9 @@ def serve(
         upstream_proxy_auth_allow_insecure,
         upstream_proxy_connect_by_hostname,
     )
-    flags = Flags(config, tuple(policy or ()), listen, state_dir, events, log_level, proxy)
+    flags = Flags(
+        config, tuple(policy or ()), listen, state_dir, events, log_level, proxy, providers, allow_literal_secrets
+    )
     raise typer.Exit(run_serve(flags, ready_file))
 
 
@@ -160,6 +170,8 @@ def serve(
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGUMENT]...", help="What to run.")],
     policy: Policy = None,
+    providers: Providers = None,
+    allow_literal_secrets: Literals = False,
     config: Config = None,
     agent: Annotated[
         str | None, typer.Option(help="Use the running proxy, as this agent of the settings file.")
@@ -173,7 +185,8 @@ def run(
     from egress.cli.run import run as run_command
     from egress.config.overrides import Flags
 
-    raise typer.Exit(run_command(command, Flags(config, tuple(policy or ())), agent))
+    flags = Flags(config, tuple(policy or ()), providers=providers, allow_literal_secrets=allow_literal_secrets)
+    raise typer.Exit(run_command(command, flags, agent))
 
 
 @app.command(rich_help_panel=_RUN)

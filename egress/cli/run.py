@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from egress.app import Proxy, Ready
-from egress.cli.env import credential_of, from_settings
+from egress.cli.env import credential_of, from_settings, placeholders
 from egress.cli.environment import child_environment, proxy_url
 from egress.cli.operator import operator_settings
 from egress.cli.serve import run_loop
@@ -21,6 +21,7 @@ from egress.config.overrides import Flags
 from egress.generation.prepare import Candidate, prepare
 from egress.model.errors import EgressError
 from egress.model.ids import GenerationNumber
+from egress.model.intent import DEFAULT_AGENT
 
 ANY_PORT = "127.0.0.1:0"
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -51,6 +52,7 @@ def _run_as(command: Sequence[str], flags: Flags, agent: str) -> int:
     settings = operator_settings(flags.config)
     running = from_settings(settings)
     url = proxy_url(str(running.address), *credential_of(settings, agent))
+    os.environ.update(placeholders(settings, running, agent))
     os.environ.update(child_environment(url, running.certificate, running.bundle))
     try:
         os.execvp(command[0], list(command))  # noqa: S606 - the command is what the user typed
@@ -64,7 +66,7 @@ class _Session:
     def __init__(self, command: Sequence[str], candidate: Candidate, flags: Flags) -> None:
         self._command = command
         self._child: asyncio.subprocess.Process | None = None
-        self._proxy = Proxy(candidate, flags, os.environ, anchor=self._anchor)
+        self._proxy = Proxy(candidate, flags, os.environ, anchor=self._anchor, operated=False)
         self._ready: asyncio.Future[Ready] | None = None
         self.code: int = ExitCode.FAILURE
 
@@ -84,6 +86,8 @@ class _Session:
         environment = dict(os.environ)
         if ready.trust is not None:
             trust = ready.trust
+            # What names the proxy wins over whatever a provider's key is called.
+            environment |= self._proxy.environment(DEFAULT_AGENT)
             environment |= child_environment(proxy_url(ready.proxy[0]), trust.certificate, trust.bundle)
         try:
             self._child = await asyncio.create_subprocess_exec(*self._command, env=environment)

@@ -69,7 +69,7 @@ def write_ready(path: Path, ready: Ready) -> None:
     """Write the ready file in one step (decision 22)."""
     content = {
         "proxy": ready.proxy[0],
-        "admin": None,
+        "admin": str(ready.admin) if ready.admin is not None else None,
         "metrics": ready.metrics,
         "ca": str(ready.trust.certificate) if ready.trust else None,
         "bundle": str(ready.trust.bundle) if ready.trust else None,

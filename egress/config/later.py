@@ -4,8 +4,8 @@ refused in words, key by key, and never obeyed in part."""
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from egress.config.sections import Section, fixed, later, live
-from egress.config.types import Address, Count, FilePath, Many, Mode, Size, Uid, Wait, Wording, read_address
+from egress.config.sections import Section, fixed, live
+from egress.config.types import Count, FilePath, Many, Size, Wait, Wording
 
 Table = Annotated[Mapping[str, object], Wording("map")]
 AutoApprove = Annotated[object, Wording("`off` or map")]
@@ -29,22 +29,6 @@ class Shadow(Section):
     sample: float = live(1.0, "share of requests")
 
 
-class Providers(Section):
-    file: FilePath | None = live(None, "credentials and where they belong")
-
-
-class TokenGrants(Section):
-    workload_api: str | None = fixed(None, "SPIFFE Workload API socket")
-
-
-class MetadataServer(Section):
-    gcp: Literal["auto", "off"] = live("auto", "Google's metadata service, when a provider asks for it")
-    listen: Address = live(read_address("127.0.0.1:0"), "where it listens")
-    id_tokens: Many[str] = live((), "audiences of identity tokens")
-    aws: bool = live(False, "AWS's metadata service")
-    azure: bool = live(False, "Azure's metadata service")
-
-
 class MiddlewareBudgets(Section):
     work: Count = live(32, "requests inside stages")
     waiters: Count = live(64, "requests that wait")
@@ -59,14 +43,6 @@ class Middleware(Section):
     max_buffered_bytes: Size = live(128 * 1024 * 1024, "bodies held for stages")
     trust_client_namespace: bool = live(False, "keep middleware fields that a client sends")
     decode_responses: bool = live(False, "stages see decoded replies")
-
-
-class Plugins(Section):
-    enabled: Many[str] = fixed((), "plugins that are loaded")
-    allow_distributions: Many[str] = fixed((), "distributions whose plugins may be loaded")
-    require_hashes: Mapping[str, str] = fixed({}, "hash of each distribution")
-    settings: Tables = live({}, "settings by plugin")
-    secrets: Table = live({}, "secret sources by name")
 
 
 class Redis(Section):
@@ -102,32 +78,6 @@ class Inference(Section):
     prices: Tables = live({}, "price of tokens")
     virtual_keys: Tables = live({}, "keys of callers")
     on_store_error: Literal["block", "allow"] = live("block", "when spending is unknown")
-
-
-class AdminUnix(Section):
-    path: FilePath | None = fixed(None, "default `/run/egress/admin.sock`; not root: `<state_dir>/admin.sock`")
-    mode: Mode = fixed(0o600, "permission bits")
-    allow_uids: Many[Uid] = fixed((0,), "user ids beside our own that may connect")
-
-
-class AdminTcp(Section):
-    enabled: bool = fixed(False, "listen on TCP too")
-    address: Address = fixed(read_address("127.0.0.1:3129"), "loopback address")
-
-
-class AdminRole(Section):
-    token_file: FilePath | None = live(None, "file with the token, mode 0600")
-
-
-class AdminRoles(Section):
-    viewer: AdminRole = live(AdminRole(), "may look")
-    operator: AdminRole = live(AdminRole(), "may change")
-
-
-class Admin(Section):
-    unix: AdminUnix = fixed(AdminUnix(), "operator socket")
-    tcp: AdminTcp = later(AdminTcp(), "operator page")
-    roles: AdminRoles = later(AdminRoles(), "tokens of the TCP listener")
 
 
 class AgentGateway(Section):

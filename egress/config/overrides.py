@@ -37,6 +37,9 @@ class Flags:
     events: str | None = None
     log_level: str | None = None
     proxy: ProxyFlags = NO_PROXY_FLAGS
+    providers: Path | None = None
+    allow_literal_secrets: bool = False
+    """Values may be written into the providers file."""
     check_origin: str | None = None
     """Offline commands judge what files say, wherever they are checked out; `off` for them."""
 
@@ -46,6 +49,8 @@ class Flags:
             yield Override(("policy", "file"), [_here(path) for path in self.policy], "--policy")
         if self.listen is not None:
             yield Override(("listen", "proxy"), self.listen, "--listen")
+        if self.providers is not None:
+            yield Override(("providers", "file"), _here(self.providers), "--providers")
         if self.state_dir is not None:
             yield Override(("state_dir",), _here(self.state_dir), "--state-dir")
         if self.events is not None:

@@ -6,22 +6,8 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
 
-from egress.config.later import (
-    Admin,
-    Advisor,
-    AgentGateway,
-    Gateway,
-    Inference,
-    MetadataServer,
-    Middleware,
-    Plugins,
-    PolicyLocal,
-    Providers,
-    Shadow,
-    Store,
-    Table,
-    TokenGrants,
-)
+from egress.config.credentials import Admin, MetadataServer, Plugins, Providers, TokenGrants
+from egress.config.later import Advisor, AgentGateway, Gateway, Inference, Middleware, PolicyLocal, Shadow, Store, Table
 from egress.config.sections import Section, fixed, later, live, required
 from egress.config.types import (
     Address,
@@ -232,11 +218,11 @@ class Settings(Section):
     policy: PolicySettings = live(PolicySettings(), "policy")
     policy_local: PolicyLocal = later(PolicyLocal(), "`policy.local`")
     advisor: Advisor = later(Advisor(), "proposals from denials")
-    providers: Providers = later(Providers(), "credentials")
-    token_grants: TokenGrants = later(TokenGrants(), "token grants")
-    metadata_server: MetadataServer = later(MetadataServer(), "cloud metadata")
+    providers: Providers = live(Providers(), "credentials")
+    token_grants: TokenGrants = live(TokenGrants(), "token grants")
+    metadata_server: MetadataServer = live(MetadataServer(), "cloud metadata")
     middleware: Middleware = later(Middleware(), "middleware")
-    plugins: Plugins = later(Plugins(), "plugins")
+    plugins: Plugins = live(Plugins(), "plugins")
     store: Store = later(Store(), "state shared by instances")
     inference: Inference = later(Inference(), "model routing")
     upstream_proxy: UpstreamProxy = live(UpstreamProxy(), "corporate proxies")
@@ -244,7 +230,7 @@ class Settings(Section):
     metrics: Metrics = live(Metrics(), "metrics")
     logs: Logs = live(Logs(), "diagnostic log")
     reload: Reload = live(Reload(), "reload")
-    admin: Admin = later(Admin(), "operator surface")
+    admin: Admin = live(Admin(), "operator surface")
     gateway: Gateway = later(Gateway(), "OpenShell gateway")
 
     @property

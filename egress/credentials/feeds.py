@@ -37,7 +37,7 @@ class HandleTerms:
 @dataclass(frozen=True, slots=True)
 class Outlet:
     """One environment key that a source feeds. `output` names the value among those that it gives, `handle` is None
-    for placeholders that name a revision."""
+    for placeholders that name a revision. An `optional` one may be missing: not every AWS identity has a token."""
 
     key: str
     output: str
@@ -46,6 +46,7 @@ class Outlet:
     placement: Placement | None = None
     shape: str = ""
     handle: HandleTerms | None = None
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

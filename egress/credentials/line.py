@@ -66,6 +66,8 @@ class Line:
         """Take what was given: all of it or, when some part cannot be read, nothing. Raises `SourceUnavailable`."""
         held = {}
         for outlet in self.feed.outlets:
+            if outlet.optional and outlet.output not in fetched.values:
+                continue
             secret, expires = outlet.reading.read(fetched, outlet.output, moment.now)
             if expires is not None and expires <= moment.now:
                 raise SourceUnavailable("expired")

@@ -3,7 +3,7 @@ bring to the policy (credentials.md 12 and 15). Fetches nothing."""
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,12 +137,13 @@ class ProviderSet:
     def find(self, name: str) -> Provider | None:
         return next((one for one in self.providers if one.name == name), None)
 
-    def derived_policy(self) -> Document | None:
-        """A policy document with an entry `_provider_<name>` for each provider that has endpoints; None without any.
+    def derived_policy(self, names: Collection[str]) -> Document | None:
+        """A policy document with an entry `_provider_<name>` for each named provider that has endpoints; None without
+        any.
 
         Profiles that name no binaries are for every one that the instance names, or all.
         """
-        entries = {entry_name(one.name): _derived(one) for one in self.providers if one.endpoints}
+        entries = {entry_name(one.name): _derived(one) for one in self.providers if one.name in names and one.endpoints}
         if not entries:
             return None
         text = yaml.safe_dump({"version": 1, "network_policies": entries}, sort_keys=False)
@@ -218,6 +219,16 @@ def load_providers(file: Path, schemes: AbstractSet[str] = BUILT_IN) -> Provider
     return _Reader(file, document, model, schemes).read()
 
 
+def profile_directories(file: Path) -> list[Path]:
+    """Where a providers file keeps profiles of its own; none when it cannot be read."""
+    try:
+        document = read(file.read_bytes(), str(file))
+    except OSError:
+        return []
+    named = document.data.get("profile_dirs") if isinstance(document, Document) else None
+    return [file.parent / text for text in named or () if isinstance(text, str)]
+
+
 class _Reader:
     """One reading of one file."""
 
@@ -245,11 +256,12 @@ class _Reader:
             return tuple(self._found)
         return ProviderSet(
             tuple(providers), self._model.sandbox_id, self._model.defaults.retain, handle_key, self._base,
-            self._digest(), tuple(self._files), tuple(self._found), GrantTable(grants),
+            self._digest(providers), tuple(self._files), tuple(self._found), GrantTable(grants),
         )  # fmt: skip
 
-    def _digest(self) -> str:
-        return hashlib.sha256(json.dumps(self._document.data, sort_keys=True, default=str).encode()).hexdigest()
+    def _digest(self, providers: Sequence[Provider]) -> str:
+        read_from = [self._document.data, *(one.profile.document.data for one in providers)]
+        return hashlib.sha256(json.dumps(read_from, sort_keys=True, default=str).encode()).hexdigest()
 
     def _catalogue(self) -> Catalogue:
         own: list[Profile] = []

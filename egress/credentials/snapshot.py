@@ -278,4 +278,4 @@ class Resolver:
 
 def _plain_key(one: Credential) -> str:
     """The name of a key without what tells two providers apart."""
-    return one.key.removesuffix(f"__{one.provider}")
+    return one.key.removesuffix("__" + one.provider.replace("-", "_").replace(".", "_"))

@@ -34,6 +34,8 @@ def secret_files(settings: Settings) -> Iterator[Path]:
     for agent in settings.agents:
         if agent.match.proxy_auth is not None:
             yield agent.match.proxy_auth.password_file
+    if settings.providers.file is not None:
+        yield settings.providers.file
     if settings.tls.upstream_ca_file is not None:
         yield settings.tls.upstream_ca_file
     for proxy in settings.upstream_proxy.proxies.values():

@@ -5,16 +5,26 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from egress.config.files import origin_problems, read_document
 from egress.config.load import Loaded, load
 from egress.config.overrides import Flags
 from egress.config.settings import Settings
+from egress.credentials.aws import sign as signer
 from egress.documents.diagnostic import Diagnostic, error, has_errors
 from egress.documents.location import Location
 from egress.documents.yaml import Document, read
 from egress.generation.files import files_of, fingerprint, policy_files, secret_files
 from egress.generation.generation import AgentTerms, Generation
+from egress.generation.providers import (
+    attached,
+    check_activation,
+    derived,
+    providers_of,
+    reserved_entries,
+    stamps,
+)
 from egress.generation.routes import routes_of
 from egress.identity.agents import AgentSpec, AgentTable, read_password
 from egress.identity.links import LinkLoop, resolve_in_root
@@ -27,6 +37,9 @@ from egress.policy.compile import compile_policy
 from egress.policy.compiled import CompiledPolicy, Protocol
 from egress.tls.profile import TlsProfile
 from egress.upstream.plan import Routes
+
+if TYPE_CHECKING:
+    from egress.credentials.providers import ProviderSet
 
 READ_ATTEMPTS = 5
 """Times the files are read before it is said that they keep changing."""
@@ -41,6 +54,8 @@ class Candidate:
     agents: AgentTable
     profile: TlsProfile
     routes: Routes
+    providers: "ProviderSet | None"
+    """Credentials and where they belong; None where no providers file is named."""
     files: tuple[Path, ...]
     """What it was read from, directories and secret files included."""
     fingerprint: str
@@ -78,20 +93,24 @@ def _read_once(
         return loaded
     settings = loaded.settings
     found: list[Diagnostic] = list(loaded.warnings)
-    policies, sources = _policies(settings, found)
+    providers = providers_of(settings, found, allow_literal=flags.allow_literal_secrets)
+    policies, sources = _policies(settings, providers, found, offline=number == 0)
     agents = _agents(settings, found)
     profile = _profile(settings, found)
     routes = routes_of(settings, loaded.locate, found)
     if profile is None or has_errors(found):
         return tuple(found)
-    terms = {
-        name: AgentTerms(policies.get(paths), _identity_of(settings, name))
-        for name, paths in settings.policy_files.items()
-    }
+    stamped = stamps(providers, [policy for policy in policies.values() if policy is not None])
+    terms = {}
+    for name, paths in settings.policy_files.items():
+        policy = policies.get((paths, attached(providers, name)))
+        terms[name] = AgentTerms(policy, _identity_of(settings, name), stamped(policy))
     generation = Generation(number, terms, _digest(terms), sources=tuple(str(file) for file in sources))
-    files = files_of(settings, loaded.file)
+    files = (*files_of(settings, loaded.file), *(providers.files[1:] if providers is not None else ()))
     secrets = fingerprint(secret_files(settings))
-    return Candidate(settings, generation, agents, profile, routes, files, fingerprint(files), secrets, tuple(found))
+    return Candidate(
+        settings, generation, agents, profile, routes, providers, files, fingerprint(files), secrets, tuple(found)
+    )
 
 
 def _profile(settings: Settings, found: list[Diagnostic]) -> TlsProfile | None:
@@ -102,41 +121,61 @@ def _profile(settings: Settings, found: list[Diagnostic]) -> TlsProfile | None:
         return None
 
 
+type PolicyKey = tuple[tuple[Path, ...], tuple[str, ...]]
+"""The files of a policy, and the providers whose entries join it."""
+
+
 def _policies(
-    settings: Settings, found: list[Diagnostic]
-) -> tuple[dict[tuple[Path, ...], CompiledPolicy], tuple[Path, ...]]:
-    """Compile each distinct list of policy files once."""
-    policies: dict[tuple[Path, ...], CompiledPolicy] = {}
+    settings: Settings, providers: "ProviderSet | None", found: list[Diagnostic], *, offline: bool
+) -> tuple[dict[PolicyKey, CompiledPolicy], tuple[Path, ...]]:
+    """Compile each distinct policy once."""
+    policies: dict[PolicyKey, CompiledPolicy] = {}
+    documents: dict[tuple[Path, ...], list[Document]] = {}
     files: dict[Path, None] = {}
-    uids = frozenset(uid for agent in settings.agents for uid in agent.match.uids or ())
-    for paths in dict.fromkeys(settings.policy_files.values()):
-        if not paths:
+    for name, paths in settings.policy_files.items():
+        key = (paths, attached(providers, name))
+        if not paths or key in policies:
             continue
-        documents = []
-        for file in _expand(paths, found):
-            files[file] = None
-            if settings.reload.check_origin == "on":
-                found += origin_problems(file, uids)
-            document = _read(file, found)
-            if document is not None:
-                documents.append(document)
+        if paths not in documents:
+            documents[paths] = _documents(settings, paths, files, found)
         compilation = compile_policy(
-            documents,
+            [*documents[paths], *derived(providers, key[1])],
             default_enforcement=settings.policy.default_enforcement,
             default_http2=settings.http.http2,
             resolve_link=_links(settings),
         )
-        found += compilation.diagnostics
+        found += [one for one in compilation.diagnostics if one not in found]
         if compilation.policy is not None:
             found += _unavailable(compilation.policy)
-            policies[paths] = compilation.policy
+            found += [
+                one for one in check_activation(compilation.policy, providers, offline=offline) if one not in found
+            ]
+            policies[key] = compilation.policy
             _load_parsers(compilation.policy)
     return policies, tuple(files)
 
 
+def _documents(
+    settings: Settings, paths: tuple[Path, ...], files: dict[Path, None], found: list[Diagnostic]
+) -> list[Document]:
+    documents = []
+    uids = frozenset(uid for agent in settings.agents for uid in agent.match.uids or ())
+    for file in _expand(paths, found):
+        files[file] = None
+        if settings.reload.check_origin == "on":
+            found += origin_problems(file, uids)
+        document = _read(file, found)
+        if document is not None:
+            found += reserved_entries(document)
+            documents.append(document)
+    return documents
+
+
 def _load_parsers(policy: CompiledPolicy) -> None:
-    """Import what reads GraphQL now: a quarter of a second that no request should pay."""
-    endpoints = (endpoint for entry in policy.entries.values() for endpoint in entry.endpoints)
+    """Import what reads GraphQL and what signs for AWS now: fractions of a second that no request should pay."""
+    endpoints = [endpoint for entry in policy.entries.values() for endpoint in entry.endpoints]
+    if any(one.credentials.signing is not None for one in endpoints):
+        signer.load()
     if any(one.protocol is Protocol.GRAPHQL or one.graphql.over_websocket for one in endpoints):
         graphql.load_parser()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from egress.config.catalogue import needs_restart
@@ -43,13 +43,20 @@ class Reloader:
         quarantine: Callable[[Generation], None],
         emit: Callable[[Event], None],
         clock: Clock,
+        *,
+        stage: Callable[[Candidate], Awaitable[None]],
+        rejected: Callable[[tuple[Diagnostic, ...]], None],
     ) -> None:
+        """`stage` waits for what a candidate needs before `install`, which does not wait; `rejected` hears of those
+        that came to nothing."""
         self._watched = watched
         self._current = current
         self._install = install
         self._quarantine = quarantine
         self._emit = emit
         self._clock = clock
+        self._stage = stage
+        self._tell_rejected = rejected
         self._number = current.generation.number
         self._quarantined = False
         self._digest = current.fingerprint
@@ -126,7 +133,7 @@ class Reloader:
             if outcome.secrets == self._current.secrets:
                 # Connections and sessions that were verified by equal trust stay good.
                 outcome = replace(outcome, profile=self._current.profile)
-            problem = self._installed(outcome)
+            problem = await self._installed(outcome)
             if problem is None:
                 self._number = number
                 self._quarantined = False
@@ -135,9 +142,10 @@ class Reloader:
         else:
             self._rejected(outcome)
 
-    def _installed(self, candidate: Candidate) -> tuple[Diagnostic, ...] | None:
+    async def _installed(self, candidate: Candidate) -> tuple[Diagnostic, ...] | None:
         """Make it current; what breaks here rejects it too, and the proxy goes on."""
         try:
+            await self._stage(candidate)
             self._install(candidate)
         except Exception as failure:
             log.exception("install failed")
@@ -159,6 +167,7 @@ class Reloader:
         if diagnostics == self._refused:
             return
         self._refused = diagnostics
+        self._tell_rejected(diagnostics)
         text = render(diagnostics)
         log.error("reload rejected", extra={"problems": len(diagnostics)})
         log.error(text)
@@ -176,9 +185,13 @@ class Reloader:
 
 
 def _same(candidate: Candidate, current: Candidate) -> bool:
-    return (candidate.generation.digest, candidate.settings, candidate.secrets) == (
-        current.generation.digest, current.settings, current.secrets,
+    return (candidate.generation.digest, candidate.settings, candidate.secrets, _digest(candidate)) == (
+        current.generation.digest, current.settings, current.secrets, _digest(current),
     )  # fmt: skip
+
+
+def _digest(candidate: Candidate) -> str:
+    return candidate.providers.digest if candidate.providers is not None else ""
 
 
 def _restart_only(old: Settings, candidate: Candidate) -> tuple[Diagnostic, ...] | None:

@@ -5,9 +5,13 @@ import codecs
 from dataclasses import replace
 from enum import Enum
 
+from egress.credentials.aws.chunks import unwrap
 from egress.credentials.aws.lookup import aws_keys
 from egress.credentials.aws.minting import FormWatch, mint_hold, minting
-from egress.credentials.aws.sign import SigningPlan, plan_signing, sign, strip
+from egress.credentials.aws.payload import Chunks
+from egress.credentials.aws.sign import SigningPlan, opaque_path, plan_signing, sign, strip
+from egress.credentials.grant_placement import place_token, refuses_token
+from egress.credentials.grant_rules import GrantChoice
 from egress.credentials.placeholder import contains_marker
 from egress.credentials.redact import redact_target
 from egress.credentials.rewrite import Failure, denial_of, inject, rewrite_head
@@ -20,12 +24,12 @@ from egress.events.event import Finding, Severity
 from egress.model.body import FramingKind, of_length
 from egress.model.ids import ExchangeId
 from egress.model.limits import KIB
-from egress.model.message import RequestHead, ResponseHead
+from egress.model.message import Malformed, RequestHead, ResponseHead
 from egress.model.request import UpstreamRequest
 from egress.model.secret import Secret
 from egress.model.verdict import Denial, DenialCode, Stage
 from egress.pipeline.connection import OpenedConnection
-from egress.pipeline.ports import Grant, Services
+from egress.pipeline.ports import Services
 from egress.pipeline.transform import Masked, ReplyTransform
 from egress.pipeline.upload import MARKED_BODY, Upload
 from egress.policy.compiled import CredentialOptions, Endpoint
@@ -69,6 +73,14 @@ def redacted(head: RequestHead, *, forward: bool) -> RequestHead | Denial:
     return replace(head, path=shown[0], query=shown[1])
 
 
+def object_head(head: RequestHead, endpoint: Endpoint) -> RequestHead:
+    """The head with its object key as written, where the endpoint takes keys for opaque."""
+    signing = endpoint.credentials.signing
+    if signing is None or signing.object_keys != "opaque":
+        return head
+    return replace(head, path=opaque_path(head))
+
+
 def swept(head: RequestHead) -> RequestHead | Denial:
     """A head on its way out where nothing is configured: a placeholder in it goes nowhere."""
     placed = rewrite_head(head, None, _PLAIN)
@@ -99,7 +111,7 @@ class ExchangeCredentials:
         self._place = Place(
             intent.origin.host.name, intent.origin.port, judged.path, judged.method, intent.agent, connection.binaries
         )
-        self._grant: Grant | None = services.grants.match(self._place) if services.grants is not None else None
+        self._grant: GrantChoice | None = services.grants.match(self._place) if services.grants is not None else None
         self._token: Secret | None = None
         self._signing: SigningPlan | None = None
         self._held: _Held | None = None
@@ -165,6 +177,11 @@ class ExchangeCredentials:
                 return refused
         if self._options.body_rewrite or not self.guarded:
             return None
+        if self._signing is not None and self._signing.payload.chunks is not Chunks.KEEP:
+            unwrapped = unwrap(self._signing.payload, body)
+            if isinstance(unwrapped, Malformed):
+                return Denial(Stage.CREDENTIALS, unwrapped.code, unwrapped.reason)
+            body = unwrapped[0]
         return MARKED_BODY if Guard.of(head.fields).finds(body) else None
 
     @property
@@ -203,7 +220,7 @@ class ExchangeCredentials:
             head = strip(plan, head)
         if self._token is not None:
             assert self._grant is not None
-            head = self._grant.place(head, self._token)
+            head = place_token(head, self._grant.spec.placement, self._token)
         placed = rewrite_head(head, resolver, self._options)
         if not isinstance(placed, Failure) and resolver is not None:
             placed = inject(placed, resolver)
@@ -278,12 +295,20 @@ class ExchangeCredentials:
             return plan.head, transform
         return plan.head, Masked(plan.transform, transform)
 
+    def hinted(self, response: ResponseHead) -> ResponseHead:
+        """An interim reply without what this connection has placed."""
+        if self._options.redact_responses == "off":
+            return response
+        fields = self._scrubber.fields(response.fields, self._message_hits)
+        return response if fields is response.fields else replace(response, fields=fields)
+
     def _learn(self, response: ResponseHead) -> None:
         """What a refusal says of our clock, or of a token that is no longer good."""
         if self._signing is not None:
             self._services.skew.learn(self._place.host, response, self._services.clock.now())
-        if self._grant is not None and self._services.grants is not None:
-            self._services.grants.answered(self._grant, response)
+        if self._grant is not None and self._token is not None and refuses_token(response):
+            assert self._services.grants is not None
+            self._services.grants.evict(self._grant, self._token)
 
     @property
     def _scrubber(self) -> Scrubber:

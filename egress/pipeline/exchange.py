@@ -26,7 +26,7 @@ from egress.model.process import ProcessEvidence
 from egress.model.request import UpstreamRequest
 from egress.model.verdict import Allow, Audited, Denial, DenialCode, Stage, Verdict
 from egress.pipeline.connection import OpenedConnection
-from egress.pipeline.credentials import ExchangeCredentials, redacted, swept
+from egress.pipeline.credentials import ExchangeCredentials, object_head, redacted, swept
 from egress.pipeline.mcp import McpExchange
 from egress.pipeline.ports import Services
 from egress.pipeline.revalidate import revalidate
@@ -43,6 +43,10 @@ _H2C = Denial(
 )  # fmt: skip
 _UNASKED_101 = Denial(Stage.UPSTREAM, DenialCode.UPSTREAM_PROTOCOL_ERROR, "the origin switched protocols unasked")
 
+
+_OTHER_OBJECT = Denial(
+    Stage.CREDENTIALS, DenialCode.SIGV4_PATH_NOT_REPRESENTABLE, "the object key belongs to another endpoint as written"
+)  # fmt: skip
 
 _CHANGED_WITH_BODY = frozenset((b"content-encoding", b"content-md5", b"digest", b"content-digest", b"etag"))
 """Response fields that speak of a body we change."""
@@ -147,10 +151,10 @@ class Exchange:
         if isinstance(endpoint, Denial):
             return self._deny(endpoint)
         self.endpoint = endpoint
-        if head.upgrade == "h2c":
-            if endpoint.inspected:
-                return self._deny(_H2C)
-            self.head, self.judged = head, judged = replace(head, upgrade=None), replace(judged, upgrade=None)
+        spelled = self._spelled(endpoint, head, judged)
+        if isinstance(spelled, Denial):
+            return self._deny(spelled)
+        self.head, self.judged = head, judged = spelled
         self.hold = body_ceiling(endpoint)
         if self.hold is None:
             self.verdict = judge(authorization, endpoint, judged)
@@ -166,6 +170,25 @@ class Exchange:
             self._handshake = read_handshake(head.fields)
         self._state = State.ADMITTED
         return head
+
+    def _spelled(
+        self, endpoint: Endpoint, head: RequestHead, judged: RequestHead
+    ) -> tuple[RequestHead, RequestHead] | Denial:
+        """The request as its endpoint wants it judged and sent: object keys may be opaque, h2c is not offered on."""
+        if head.upgrade == "h2c":
+            if endpoint.inspected:
+                return _H2C
+            return replace(head, upgrade=None), replace(judged, upgrade=None)
+        spelled = object_head(head, endpoint)
+        if spelled is head:
+            return head, judged
+        shown = redacted(spelled, forward=self._forward)
+        if isinstance(shown, Denial):
+            return shown
+        again = select(self._connection.authorization, shown)
+        if isinstance(again, Denial):
+            return again
+        return (spelled, shown) if again is endpoint else _OTHER_OBJECT
 
     def _plan_credentials(self, endpoint: Endpoint, head: RequestHead, judged: RequestHead) -> Denial | None:
         """Inspection may hold the body already; credentials then take it as it is."""
@@ -298,6 +321,12 @@ class Exchange:
                     response = replace(response, fields=without(response.fields, _CHANGED_WITH_BODY))
             self._state = State.RESPONSE
         return self._scrubbed(response)
+
+    def interim(self, response: ResponseHead) -> ResponseHead:
+        """An interim head on its way to the client."""
+        if self._credentials is None or not self._connection.resolved:
+            return response
+        return self._credentials.hinted(response)
 
     def _scrubbed(self, response: ResponseHead) -> ResponseHead | Denial:
         """Keep what was placed from coming back."""

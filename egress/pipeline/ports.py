@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from egress.credentials.aws.skew import Skew
+from egress.credentials.grant_rules import GrantChoice
 from egress.credentials.scope import Place
 from egress.destination.validate import DestinationSettings, OwnListeners, Plan
 from egress.events.event import Event
@@ -13,7 +14,6 @@ from egress.l7.mcp_sessions import SessionTable
 from egress.model.address import IpAddress
 from egress.model.clock import Clock
 from egress.model.intent import SocketPair
-from egress.model.message import RequestHead, ResponseHead
 from egress.model.process import Evidence
 from egress.model.secret import Secret
 from egress.model.verdict import Denial
@@ -41,25 +41,17 @@ class Events(Protocol):
         ...
 
 
-class Grant(Protocol):
-    """One token grant as it applies to a request."""
-
-    def place(self, head: RequestHead, token: Secret) -> RequestHead:
-        """The head with the token where the grant puts it, and nowhere else in that field."""
-        ...
-
-
 class Grants(Protocol):
-    def match(self, place: Place) -> Grant | None:
+    def match(self, place: Place) -> GrantChoice | None:
         """The grant whose token a request to this place carries."""
         ...
 
-    async def token(self, grant: Any) -> Secret | Denial:
+    async def token(self, choice: GrantChoice) -> Secret | Denial:
         """A token, from memory or fetched. Never raises; has its own deadline."""
         ...
 
-    def answered(self, grant: Any, response: ResponseHead) -> None:
-        """What the origin says of a token: one that it calls invalid is not used again."""
+    def evict(self, choice: GrantChoice, used: Secret) -> None:
+        """The origin calls this token invalid: it is not used again."""
         ...
 
 

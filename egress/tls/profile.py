@@ -79,6 +79,10 @@ class TlsProfile:
                 raise DependencyError("upstream trust", f"{anchor} holds no certificates: {error}") from error
         return context
 
+    def new_own_context(self) -> ssl.SSLContext:
+        """A context for one call of our own, which may add to it."""
+        return self._new_upstream_context(("http/1.1",))
+
     def new_server_context(self, alpn: tuple[str, ...]) -> ssl.SSLContext:
         """A context towards clients, still without a certificate."""
         context = _new_context(ssl.PROTOCOL_TLS_SERVER, alpn)

@@ -80,6 +80,7 @@ def configure(
     aliases: Mapping[str, str] | None = None,
     trust: Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    providers: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write `policy.yaml` and `egress.yaml` into a directory of their own, as what lies beside them is watched too;
     the settings file."""
@@ -93,9 +94,14 @@ def configure(
         "state_dir": str(directory / "state"),
         "policy": {"file": str(policy_file)},
         "events": {"jsonl": {"path": str(directory / "events.jsonl")}},
+        "admin": {"unix": {"path": str(directory / "admin.sock")}},
     }
     if aliases:
         base["destinations"] = {"aliases": dict(aliases)}
+    if providers is not None:
+        file = documents / "providers.yaml"
+        file.write_text(yaml.safe_dump(dict(providers), sort_keys=False))
+        base["providers"] = {"file": str(file)}
     if trust:
         base["tls"] = {"upstream_ca_file": str(trust)}
     config_file = documents / "egress.yaml"
@@ -113,6 +119,7 @@ class EgressProcess:
         aliases: Mapping[str, str] | None = None,
         trust: Path | None = None,
         settings: Mapping[str, Any] | None = None,
+        providers: Mapping[str, Any] | None = None,
         descriptors: int | None = None,
         flags: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
@@ -121,7 +128,9 @@ class EgressProcess:
         """`launcher` stands before the command, as `ip netns exec NAME`."""
         # Short: the admin socket lives below and a socket path ends at 107 bytes.
         self.directory = Path(tempfile.mkdtemp(prefix="egress-"))
-        self.config_file = configure(self.directory, policy, aliases=aliases, trust=trust, settings=settings)
+        self.config_file = configure(
+            self.directory, policy, aliases=aliases, trust=trust, settings=settings, providers=providers
+        )
         self.policy_file = self.config_file.with_name("policy.yaml")
         self.events_file = self.directory / "events.jsonl"
         self.stderr_file = self.directory / "stderr.txt"
@@ -163,6 +172,15 @@ class EgressProcess:
 
     def stderr(self) -> str:
         return self.stderr_file.read_text(errors="replace")
+
+    def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Another command of the product that reads the same settings file."""
+        command = [COMMAND, *words, "--config", str(self.config_file)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    @property
+    def ready_file(self) -> Path:
+        return self._ready_file
 
     def events(self) -> list[dict[str, Any]]:
         """Every event written so far, oldest first; a half-written last line waits for its rest."""

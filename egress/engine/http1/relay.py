@@ -332,7 +332,7 @@ class Relay:
     def _pass_interim(self, response: ResponseHead) -> None:
         if response.status != 100:
             if not self._http10:
-                self._client.write(interim_bytes(response))
+                self._client.write(interim_bytes(self._exchange.interim(response)))
         elif self._may_send_body is not None and not self._may_send_body.is_set():
             self._client.write(CONTINUE)
             self._may_send_body.set()

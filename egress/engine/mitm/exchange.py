@@ -310,7 +310,8 @@ class ExchangeStream:
     def _interim(self, event: Interim) -> Commands:
         assert event.head is not None
         if event.head.status != 100:
-            yield self._down(event)
+            assert self._exchange is not None
+            yield self._down(Interim(self.stream_id, self._exchange.interim(event.head)))
         elif self._expecting:
             yield from self._continue()
 

@@ -26,7 +26,6 @@ def walks(tmp_path: Path) -> Iterator[WalkProcess]:
 def up(walks: WalkProcess) -> None:
     walks.start()
     assert walks._child is not None
-    assert walks._child.stdout is not None
     select.select([walks._child.stdout], [], [], 10)
 
 

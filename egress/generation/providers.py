@@ -1,0 +1,110 @@
+"""What the providers file brings to a candidate: entries of the policy, stamps on endpoints, checks across both.
+
+The readers of that file are imported when there is one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from egress.config.settings import Settings
+from egress.documents.diagnostic import Diagnostic, error, warning
+from egress.documents.location import Location
+from egress.documents.yaml import Document
+from egress.model.clock import SystemClock
+from egress.model.intent import AgentName
+from egress.policy.compiled import CompiledPolicy, Endpoint
+from egress.sdk.http import HttpFailure, HttpReply
+
+if TYPE_CHECKING:
+    from egress.credentials.providers import ProviderSet
+
+PREFIX = "_provider_"
+"""Entries of a policy that begin so come from providers."""
+
+
+class _NoCalls:
+    """The HTTP client of whoever only looks at specifications."""
+
+    async def request(self, *_: object, **__: object) -> HttpReply:
+        raise HttpFailure("no calls are made here")
+
+
+def providers_of(settings: Settings, found: list[Diagnostic], *, allow_literal: bool) -> "ProviderSet | None":
+    """The providers file that the settings name, read and checked."""
+    if settings.providers.file is None:
+        return None
+    from egress.credentials.intake import check_sources  # noqa: PLC0415
+    from egress.credentials.providers import load_providers  # noqa: PLC0415
+    from egress.credentials.sources.registry import SCHEMES, Sources, Surroundings  # noqa: PLC0415
+    from egress.extension.load import load_plugins  # noqa: PLC0415
+
+    plugins = load_plugins(settings.plugins.enabled, settings.plugins.allow_distributions)
+    found += plugins.diagnostics
+    loaded = load_providers(settings.providers.file, SCHEMES | plugins.sources.keys())
+    if isinstance(loaded, tuple):
+        found += loaded
+        return None
+    found += loaded.diagnostics
+    around = Surroundings(_NoCalls(), SystemClock(), settings.state, allow_literal=allow_literal)
+    found += check_sources(loaded, Sources(around, loaded.base, plugins.sources))
+    return loaded
+
+
+def attached(providers: "ProviderSet | None", agent: AgentName) -> tuple[str, ...]:
+    """Names of the providers that serve an agent."""
+    if providers is None:
+        return ()
+    return tuple(
+        one.name
+        for one in providers.providers
+        if not one.model.attach or any(fnmatchcase(agent, glob) for glob in one.model.attach)
+    )
+
+
+def derived(providers: "ProviderSet | None", names: Sequence[str]) -> list[Document]:
+    """The policy document of these providers, if they bring one."""
+    document = providers.derived_policy(names) if providers is not None else None
+    return [document] if document is not None else []
+
+
+def reserved_entries(document: Document) -> Iterator[Diagnostic]:
+    """A policy may not speak for a provider."""
+    entries = document.data.get("network_policies") if isinstance(document.data, dict) else None
+    for key in entries if isinstance(entries, dict) else ():
+        if str(key).startswith(PREFIX):
+            place = document.locate_key(("network_policies", key))
+            yield error(place, f"network_policies.{key}: names that begin with `{PREFIX}` belong to providers")
+
+
+def check_activation(policy: CompiledPolicy, providers: "ProviderSet | None", *, offline: bool) -> list[Diagnostic]:
+    """Bindings and signing endpoints without a source. `offline`, a policy may be looked at without the providers
+    that it will be served with."""
+    endpoints = [endpoint for entry in policy.entries.values() for endpoint in entry.endpoints]
+    wanted = [one for one in endpoints if one.credentials.provider or one.credentials.signing is not None]
+    if not wanted:
+        return []
+    if providers is None:
+        says = "credentials are asked for, and no providers file is named"
+        tell = warning if offline else error
+        return [tell(Location(one.location or one.entry), says, "set `providers.file`") for one in wanted]
+    from egress.credentials.activation import check_activation as check  # noqa: PLC0415
+
+    return check(policy, providers)
+
+
+def stamps(
+    providers: "ProviderSet | None", policies: Iterable[CompiledPolicy]
+) -> Callable[[CompiledPolicy | None], frozenset[Endpoint]]:
+    """A function from a policy to those of its endpoints that credentials may be sent to."""
+    if providers is None:
+        return lambda _: frozenset()
+    places = providers.selectors(policies)
+
+    def stamped(policy: CompiledPolicy | None) -> frozenset[Endpoint]:
+        if policy is None:
+            return frozenset()
+        endpoints = (endpoint for entry in policy.entries.values() for endpoint in entry.endpoints)
+        return frozenset(endpoint for endpoint in endpoints if providers.credentialed(endpoint, places))
+
+    return stamped
