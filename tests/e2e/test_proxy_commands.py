@@ -81,7 +81,7 @@ def test_status_tells_what_is_up(operator: Operator) -> None:
             "target": "hostname",
         }
         code, told = operator.run(section, "proxy", "status")
-    assert code == 1
+    assert code == 1, told
     assert [(item["name"], item["kind"], item["state"]) for item in told["proxies"]] == [
         ("corp", "http", "up"), ("dead", "socks5", "down"), ("inner", "socks5", "behind"),
     ]  # fmt: skip

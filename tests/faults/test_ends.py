@@ -62,7 +62,7 @@ def test_sigterm_finishes_what_is_in_flight(proxy: EgressProcess, origin: Origin
     assert idle.closed_by_peer()
     assert eventually(lambda: not reachable(proxy))
     assert busy.exactly(8) == b"halfhalf"
-    assert proxy.process.wait(5) == 0
+    assert proxy.process.wait(10) == 0
     assert any(event.get("class_uid") == 6002 for event in proxy.events())
 
 
@@ -78,13 +78,13 @@ def test_second_sigterm_ends_at_once(proxy: EgressProcess, origin: Origin) -> No
         time.sleep(0.3)
         assert proxy.process.poll() is None
         proxy.process.send_signal(signal.SIGTERM)
-        proxy.process.wait(5)
+        proxy.process.wait(10)
         assert client.closed_by_peer()
 
 
 def test_sigint_ends_too(proxy: EgressProcess) -> None:
     proxy.process.send_signal(signal.SIGINT)
-    assert proxy.process.wait(5) == 0
+    assert proxy.process.wait(10) == 0
 
 
 def test_stop_says_nothing(proxy: EgressProcess, origin: Origin) -> None:
@@ -93,5 +93,5 @@ def test_stop_says_nothing(proxy: EgressProcess, origin: Origin) -> None:
         ask(client, origin)
         client.reply()
     proxy.process.send_signal(signal.SIGTERM)
-    assert proxy.process.wait(5) == 0
+    assert proxy.process.wait(10) == 0
     assert "Traceback" not in proxy.stderr()

@@ -149,7 +149,7 @@ def test_origin_that_never_answers(site: Site) -> None:
         site.get(client)
         reply = client.reply()
     assert (reply.status, reply.error) == (504, "upstream_timeout")
-    assert 1.5 < time.monotonic() - began < 5
+    assert 1.5 < time.monotonic() - began < 9
 
 
 def test_origin_that_stalls_in_a_body(site: Site) -> None:

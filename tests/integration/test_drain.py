@@ -32,8 +32,8 @@ class Site:
     def terminate(self) -> None:
         self.proxy.process.send_signal(signal.SIGTERM)
 
-    def ended(self, within: float) -> int:
-        return self.proxy.process.wait(within)
+    def ended(self) -> int:
+        return self.proxy.process.wait(10)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def start(
 def site(
     request: pytest.FixtureRequest, origins: tuple[Origin, RawOrigin], authority: OriginAuthority
 ) -> Iterator[Site]:
-    with start(origins, authority, {**LANES[request.param], "timeouts": {"drain": "1s"}}) as proxy:
+    with start(origins, authority, {**LANES[request.param], "timeouts": {"drain": "2s"}}) as proxy:
         yield Site(proxy, *origins)
 
 
@@ -71,8 +71,8 @@ def test_idle_connections_of_every_kind_go_at_once(site: Site) -> None:
     assert kept.closed_by_peer()
     assert tunnel.closed_by_peer()
     assert silent.closed_by_peer()
-    assert site.ended(3) == 0
-    assert time.monotonic() - began < 0.9
+    assert site.ended() == 0
+    assert time.monotonic() - began < 1.9
     for client in (kept, tunnel, silent):
         client.close()
 
@@ -93,7 +93,7 @@ def test_nobody_new_is_let_in_while_work_finishes(site: Site) -> None:
             assert eventually(lambda: _refused(site.proxy.port))
             assert client.reply().body == b"late"
             assert client.closed_by_peer()
-        assert site.ended(3) == 0
+        assert site.ended() == 0
     finally:
         site.tls.script = say_ok
 
@@ -115,8 +115,8 @@ def test_what_never_ends_is_cut_when_the_time_is_up(site: Site) -> None:
         raw.send(b"\x02\x03\r\n")
         assert raw.exactly(4) == b"\x02\x03\r\n"
         assert raw.closed_by_peer()
-        assert site.ended(3) == 0
-        assert 0.8 < time.monotonic() - began < 3
+        assert site.ended() == 0
+        assert 1.8 < time.monotonic() - began < 10
 
 
 def test_the_end_is_told_after_everything_else(site: Site) -> None:
@@ -124,7 +124,7 @@ def test_the_end_is_told_after_everything_else(site: Site) -> None:
         site.get(client)
         assert client.reply().status == 200
     site.terminate()
-    assert site.ended(3) == 0
+    assert site.ended() == 0
     events = site.proxy.events()
     assert [event["activity_name"] for event in events if event["class_uid"] == 6002][-1] == "Stop"
     assert events[-1]["activity_name"] == "Stop"

@@ -191,7 +191,7 @@ async def test_nobody_is_connected(identity: ProcessIdentity) -> None:
     nobody = SocketPair(unmapped("192.0.2.9"), Port(9), unmapped("192.0.2.1"), Port(3128))
     started = time.monotonic()
     assert unknown(await identity.identify(nobody))[0] is UnavailableReason.UNAVAILABLE
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 1.9  # no deadline was waited for
 
 
 async def test_the_uid_of_a_socket(listener: Listener, identity: ProcessIdentity) -> None:

@@ -67,7 +67,7 @@ def test_a_server_that_speaks_first_is_heard_after_the_detection_time(site: Site
     with site.tunnel("banner.test") as client:
         began = time.monotonic()
         assert client.until(b"\r\n") == b"SSH-2.0-test\r\n"
-        assert 0.1 < time.monotonic() - began < 2
+        assert 0.1 < time.monotonic() - began < 8
         client.send(b"SSH-2.0-client\r\n")
         assert client.until(b"\r\n") == b"SSH-2.0-client\r\n"
 
@@ -83,7 +83,7 @@ def test_silence_where_requests_are_judged_ends_the_tunnel(site: Site) -> None:
     with site.tunnel("judged.test") as client:
         began = time.monotonic()
         assert client.closed_by_peer()
-        assert time.monotonic() - began < 2.5
+        assert time.monotonic() - began < 8
 
 
 def test_a_few_bytes_at_a_time_win_no_time_there(site: Site) -> None:
@@ -97,8 +97,8 @@ def test_a_few_bytes_at_a_time_win_no_time_there(site: Site) -> None:
             except OSError:
                 ended = True
                 break
-        assert ended or client.closed_by_peer(1)
-        assert time.monotonic() - began < 2.5
+        assert ended or client.closed_by_peer()
+        assert time.monotonic() - began < 8
 
 
 def test_a_line_that_is_no_request_is_refused_in_words_of_http(site: Site) -> None:

@@ -141,7 +141,7 @@ CASES: list[tuple[str, Script, int, str, str]] = [
 def test_what_a_bad_proxy_answers(site: Site, script: Script, status: int, error: str, reason: str) -> None:
     started = time.monotonic()
     reply, sent = ask(site, script)
-    assert time.monotonic() - started < SECONDS + 1.0
+    assert time.monotonic() - started < SECONDS + 5.0
     document = reply.json()
     assert (reply.status, document["error"], document["reason_code"], document["via"]) == (
         status, error, reason, "upstream_proxy",

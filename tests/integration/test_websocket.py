@@ -683,7 +683,7 @@ class TestChanges:
         got = wire.receive()
         assert (got.opcode, got.code, got.reason) == (CLOSE, 1001, "")
         wire.send(closing(1001))
-        assert site.proxy.process.wait(5) == 0
+        assert site.proxy.process.wait(10) == 0
         sent = site.origin.connections[0].data.partition(b"\r\n\r\n")[2]
         assert (sent[0] & 0x0F, sent[1] & 0x7F) == (CLOSE, 2)
 
