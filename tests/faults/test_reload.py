@@ -309,34 +309,36 @@ def test_a_stream_in_flight_ends_with_its_permission(site: Site) -> None:
 @pytest.mark.timeout(60)
 def test_no_decision_ever_mixes_two_documents(site: Site) -> None:
     """Under traffic, every answer fits one of the documents, and after a reload only the new one."""
-    answers: list[tuple[float, str, int]] = []
+    answers: list[tuple[float, float, str, int]] = []
     stop = threading.Event()
 
     def ask(path: str) -> None:
         while not stop.is_set():
             began = time.monotonic()
             try:
-                answers.append((began, path, site.status(path)))
+                status = site.status(path)
             except (OSError, EndOfStream, ConnectRefused):
                 continue
+            answers.append((began, time.monotonic(), path, status))
 
     askers = [threading.Thread(target=ask, args=(path,)) for path in ("/a", "/b")]
     for asker in askers:
         asker.start()
     try:
-        changes: list[tuple[float, str]] = []
+        changes: list[tuple[float, float, str]] = []
         for number in range(6):
             open_path = "/b" if number % 2 == 0 else "/a"
             site.rewrite(lambda path=open_path: site.write(site.policy(path)), "loaded")  # type: ignore[misc]
-            changes.append((time.monotonic(), open_path))
+            loaded = time.monotonic()
             time.sleep(0.25)
+            changes.append((loaded, time.monotonic(), open_path))
     finally:
         stop.set()
         for asker in askers:
             asker.join()
     assert len(answers) > 40
-    assert {status for _, _, status in answers} == {200, 403}
-    for (since, open_path), (until, _) in zip(changes, [*changes[1:], (time.monotonic(), "")], strict=True):
-        # Up to a quarter of a second after each change nothing else is under way.
-        settled = [(path, status) for began, path, status in answers if since < began < min(until, since + 0.2)]
+    assert {status for *_, status in answers} == {200, 403}
+    for since, until, open_path in changes:
+        settled = [(path, status) for began, ended, path, status in answers if since < began and ended < until]
+        assert settled
         assert all((status == 200) == (path == open_path) for path, status in settled), settled
