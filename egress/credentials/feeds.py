@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from egress.credentials.reading import Reading
 from egress.credentials.scope import Scope
@@ -34,10 +35,19 @@ class HandleTerms:
     agent: str = "default"
 
 
+class Presence(Enum):
+    """`ALONE`: the source of this key; its one value counts, whatever it is called. The others are parts of a bundle,
+    which must have them, or may: not every AWS identity has a session token."""
+
+    ALONE = "alone"
+    REQUIRED = "required"
+    OPTIONAL = "optional"
+
+
 @dataclass(frozen=True, slots=True)
 class Outlet:
     """One environment key that a source feeds. `output` names the value among those that it gives, `handle` is None
-    for placeholders that name a revision. An `optional` one may be missing: not every AWS identity has a token."""
+    for placeholders that name a revision."""
 
     key: str
     output: str
@@ -46,7 +56,7 @@ class Outlet:
     placement: Placement | None = None
     shape: str = ""
     handle: HandleTerms | None = None
-    optional: bool = False
+    presence: Presence = Presence.ALONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +74,7 @@ class Feed:
     def identity(self) -> object:
         """Equal for feeds that would be fetched in the same way: a reload keeps their values, whatever became of the
         places where these may be used."""
-        outlets = tuple((outlet.key, outlet.output, outlet.reading) for outlet in self.outlets)
+        outlets = tuple((outlet.key, outlet.output, outlet.reading, outlet.presence) for outlet in self.outlets)
         return self.provider, self.scheme, self.specification, self.terms, outlets
 
 

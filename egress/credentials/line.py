@@ -6,7 +6,7 @@ Times are monotonic unless they are an expiry. Nothing here waits.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from egress.credentials.feeds import Feed
+from egress.credentials.feeds import Feed, Presence
 from egress.sdk.secrets import Fetched, Secret, SourceUnavailable
 
 FIRST_BACKOFF = 1.0
@@ -64,14 +64,18 @@ class Line:
 
     def succeed(self, fetched: Fetched, moment: Moment) -> None:
         """Take what was given: all of it or, when some part cannot be read, nothing. Raises `SourceUnavailable`."""
-        held = {}
+        held: dict[str, Held] = {}
         for outlet in self.feed.outlets:
-            if outlet.optional and outlet.output not in fetched.values:
+            if outlet.presence is not Presence.ALONE and outlet.output not in fetched.values:
+                if outlet.presence is Presence.REQUIRED:
+                    raise SourceUnavailable("no_such_output")
                 continue
             secret, expires = outlet.reading.read(fetched, outlet.output, moment.now)
             if expires is not None and expires <= moment.now:
                 raise SourceUnavailable("expired")
             held[outlet.key] = Held(secret, expires)
+        if not held:
+            raise SourceUnavailable("no_such_output")
         self.held = held
         self.fetched, self.error, self.failures, self.ends = moment.now, "", 0, NEVER
         self.due = max(self._due(fetched, moment), moment.monotonic + SHORTEST_WAIT)

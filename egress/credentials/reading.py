@@ -47,20 +47,25 @@ class Reading:
             _steps(self.expires, "expires")
 
     def read(self, fetched: Fetched, output: str, now: float) -> tuple[Secret, float | None]:
-        """The value of `output` and its expiry. Raises `SourceUnavailable`."""
-        text = self._text(fetched, output)
-        if self.base64:
-            text = _decoded(_stripped(text, "all"))
-        text = _stripped(text, self.strip)
-        if not text:
-            raise SourceUnavailable("empty")
+        """The value of `output`, fit for a header field, and its expiry. Raises `SourceUnavailable`."""
+        text = self.text(fetched, output)
         if _UNSAFE.search(text):
             raise SourceUnavailable("unsafe_value")
         if len(text.encode("utf-8", "surrogatepass")) > VALUE_BYTES:
             raise SourceUnavailable("too_large")
         return Secret(text), self._expiry(fetched, now)
 
-    def _text(self, fetched: Fetched, output: str) -> str:
+    def text(self, fetched: Fetched, output: str) -> str:
+        """The same for our own use, where several lines may stand, such as a key. Raises `SourceUnavailable`."""
+        text = self._chosen(fetched, output)
+        if self.base64:
+            text = _decoded(_stripped(text, "all"))
+        text = _stripped(text, self.strip)
+        if not text:
+            raise SourceUnavailable("empty")
+        return text
+
+    def _chosen(self, fetched: Fetched, output: str) -> str:
         if self.json:
             found = _at(_document(fetched), self.json, "json")
             if not isinstance(found, str):

@@ -303,8 +303,8 @@ class CredentialStore:
                 if self._installation.is_withdrawn(feed.provider, outlet.key):
                     continue
                 held = running.line.held.get(outlet.key) if whole[feed.provider] else None
-                if held is None and whole[feed.provider] and outlet.optional:
-                    continue
+                if held is None and whole[feed.provider]:
+                    continue  # a part of the bundle that there is none of, such as the token of lasting keys
                 issued = self._handle(feed.provider, outlet)
                 revocations = self._installation.revocations(feed.provider, outlet.key)
                 owner = self._installation.provider_id(feed.provider) + (f"#{revocations}" if revocations else "")
