@@ -2,10 +2,12 @@
 token-grants.md 2, 7.1). How keys go together is said in `profiles` and `providers`."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from egress.documents.location import KeyPath
 from egress.documents.units import read_duration
 from egress.policy.document import BinaryModel, EndpointModel
 
@@ -219,3 +221,12 @@ class ProvidersModel(Model):
     defaults: DefaultsModel = DefaultsModel()
     handle_key: dict[str, Any] | None = None
     providers: list[ProviderModel] = Field(default_factory=list)
+
+
+def read_part[Part: Model](model: type[Part], data: Mapping[str, Any]) -> Part | list[tuple[KeyPath, str]]:
+    """A part of a document that stands as a plain mapping in its model; or what is wrong with it, and where."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as problem:
+        details = problem.errors(include_url=False, include_input=False, include_context=False)
+        return [(detail["loc"], detail["msg"].removeprefix("Value error, ").partition("\n")[0]) for detail in details]

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
 from egress.credentials.document import (
     MODIFIERS,
     CredentialModel,
@@ -21,6 +18,7 @@ from egress.credentials.document import (
     ProviderModel,
     ProvidersModel,
     TokenGrantModel,
+    read_part,
 )
 from egress.credentials.grant_rules import (
     AssertionSpec,
@@ -146,7 +144,7 @@ class ProviderSet:
         entries = {entry_name(one.name): _derived(one) for one in self.providers if one.name in names and one.endpoints}
         if not entries:
             return None
-        text = yaml.safe_dump({"version": 1, "network_policies": entries}, sort_keys=False)
+        text = json.dumps({"version": 1, "network_policies": entries})  # which is YAML too
         found = read(text.encode(), "providers")
         assert isinstance(found, Document)
         return found
@@ -328,11 +326,10 @@ class _Reader:
                 hint = f"profiles: {', '.join(catalogue.names)}"
                 self._error((*at, "profile"), f"there is no profile `{model.profile}`", hint)
             return found
-        try:
-            inline = ProfileModel.model_validate({"id": "inline", "display_name": model.name, **model.profile})
-        except ValidationError as problem:
-            for detail in problem.errors(include_url=False, include_input=False):
-                self._error((*at, "profile", *detail["loc"]), str(detail["msg"]))
+        inline = read_part(ProfileModel, {"id": "inline", "display_name": model.name, **model.profile})
+        if not isinstance(inline, ProfileModel):
+            for path, message in inline:
+                self._error((*at, "profile", *path), message)
             return None
         profile = Profile(inline, self._document, (*at, "profile"))
         problems = tuple(lint(profile))
@@ -379,11 +376,10 @@ class _Reader:
             hint = f"install {plugin} and list it in `plugins.enabled`" if plugin else known
             self._error((*at, scheme), f"there is no source `{scheme}`", hint)
             return None
-        try:
-            modifiers = ModifiersModel.model_validate({key: given[key] for key in given if key in MODIFIERS})
-        except ValidationError as problem:
-            for detail in problem.errors(include_url=False, include_input=False):
-                self._error((*at, *detail["loc"]), str(detail["msg"]))
+        modifiers = read_part(ModifiersModel, {key: given[key] for key in given if key in MODIFIERS})
+        if not isinstance(modifiers, ModifiersModel):
+            for path, message in modifiers:
+                self._error((*at, *path), message)
             return None
         return _spec(scheme, given[scheme], self._document.locate((*at, scheme)), modifiers, self._model.defaults)
 
