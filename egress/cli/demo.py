@@ -1,8 +1,9 @@
-"""`egress demo`: a proxy, two TLS origins and four requests, on one screen and without a network."""
+"""`egress demo`: a proxy, two TLS origins, a credential and five requests, on one screen and without a network."""
 
 import asyncio
 import json
 import os
+import secrets
 import ssl
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from egress.generation.prepare import Candidate, prepare
 from egress.model.address import parse_host
 from egress.model.clock import SystemClock
 from egress.model.ids import GenerationNumber
+from egress.model.intent import DEFAULT_AGENT
 from egress.tls.ca import LocalAuthority
 from egress.tls.cache import ContextCache
 from egress.tls.profile import TlsProfile
@@ -55,15 +57,28 @@ version: 1
 listen: {{proxy: "127.0.0.1:0"}}
 state_dir: {directory}/state
 policy: {{file: policy.yaml}}
+providers: {{file: providers.yaml}}
 destinations: {{aliases: {{api.shop.test: 127.0.0.1, vault.test: 127.0.0.1}}}}
 tls: {{upstream_ca_file: origins.pem, ephemeral: true}}
 events: {{dir: {directory}/log, shorthand: {{stderr: "off"}}}}
 reload: {{watch: false, check_origin: "off"}}
 """
 
+_PROVIDERS = """\
+version: 1
+providers:
+  - name: shop
+    profile:
+      credentials: [{{name: token, env_vars: [SHOP_TOKEN], auth_style: bearer, header_name: Authorization}}]
+    endpoints: [{{host: api.shop.test, port: {shop}, path: /account, protocol: rest, access: read-only}}]
+    binaries: ["{python}"]
+    values: {{SHOP_TOKEN: {{file: shop-token}}}}
+"""
+
 _CLIENT = """\
-import sys, urllib.error, urllib.request
-request = urllib.request.Request(sys.argv[2], method=sys.argv[1])
+import os, sys, urllib.error, urllib.request
+fields = {"Authorization": "Bearer " + os.environ["SHOP_TOKEN"]} if sys.argv[2].endswith("/account") else {}
+request = urllib.request.Request(sys.argv[2], method=sys.argv[1], headers=fields)
 try:
     with urllib.request.urlopen(request, timeout=5) as answer:
         print(answer.status, answer.read().decode().strip())
@@ -97,6 +112,8 @@ class _Show:
         self._directory = directory
         self._console = Console(width=min(120, Console().width), highlight=False)
         self._told = 0
+        self._secret = f"demo-{secrets.token_hex(8)}"
+        self._seen: list[str] = []
         self._python = str(Path(sys.executable).resolve())
         self.code: int = ExitCode.FAILURE
 
@@ -114,11 +131,11 @@ class _Show:
         if not isinstance(candidate, Candidate):
             complain(candidate)
             return
-        proxy = Proxy(candidate, Flags(config=self._directory / "egress.yaml"), os.environ)
+        proxy = Proxy(candidate, Flags(config=self._directory / "egress.yaml"), os.environ, operated=False)
         ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         async with asyncio.TaskGroup() as group:
             group.create_task(proxy.run(ready.set_result))
-            await self._perform(await ready, shop, vault)
+            await self._perform(await ready, proxy, shop, vault)
             proxy.stop()
             proxy.stop()
         for origin in origins:
@@ -131,21 +148,26 @@ class _Show:
             (self._directory / "origins.pem").write_bytes(authority.pem)
             self._certificates = ContextCache(authority, 4, TlsProfile(), SystemClock())
         context = self._certificates.server_context(parse_host(name), ())
-        return await asyncio.start_server(_answer, "127.0.0.1", 0, ssl=context)
+        return await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=context)
 
     def _prepare(self, shop: int, vault: int) -> Candidate | tuple[Diagnostic, ...]:
         (self._directory / "policy.yaml").write_text(_POLICY.format(shop=shop, vault=vault, python=self._python))
         (self._directory / "egress.yaml").write_text(_SETTINGS.format(directory=self._directory))
+        (self._directory / "providers.yaml").write_text(_PROVIDERS.format(shop=shop, python=self._python))
+        secret = self._directory / "shop-token"
+        secret.touch(mode=0o600)
+        secret.write_text(self._secret)
         (self._directory / "log").mkdir()
         return prepare(Flags(config=self._directory / "egress.yaml"), os.environ, GenerationNumber(1))
 
-    async def _perform(self, ready: Ready, shop: int, vault: int) -> None:
+    async def _perform(self, ready: Ready, proxy: Proxy, shop: int, vault: int) -> None:
         assert ready.trust is not None
-        environment = dict(os.environ)
+        environment = dict(os.environ) | dict(proxy.environment(DEFAULT_AGENT))
         environment |= child_environment(proxy_url(ready.proxy[0]), ready.trust.certificate, ready.trust.bundle)
         self._console.print(f"[bold]egress demo[/]: proxy on {ready.proxy[0]}, two TLS origins behind it, no network\n")
         requests = (
             _Request("allowed by a rule", "GET", f"https://api.shop.test:{shop}/items/7", allowed=True),
+            _Request("a credential", "GET", f"https://api.shop.test:{shop}/account", allowed=True),
             _Request("denied: the method", "DELETE", f"https://api.shop.test:{shop}/items/7", allowed=False),
             _Request("denied: the destination", "GET", "https://paste.test/drop", allowed=False),
             _Request("denied: the program", "GET", f"https://vault.test:{vault}/v1/secret", allowed=False),
@@ -153,6 +175,7 @@ class _Show:
         right = True
         for request in requests:
             right &= await self._show(request, environment)
+        right &= self._seen == [f"Bearer {self._secret}"]
         self._console.print(
             "Each line in grey is what the proxy wrote to its event log; the same as OCSF JSON stands beside it.\n"
             "Next: write a policy of your own, `egress check` it, then `egress run --policy FILE -- COMMAND`."
@@ -168,11 +191,15 @@ class _Show:
         line, record = await self._next_event(request)
         body = Text()
         body.append(f"{request.method} {request.url}\n", style="bold")
-        body.append(f"the program got:  {_shorten(output.decode(errors='replace').strip())}\n")
+        if request.url.endswith("/account"):
+            body.append(f"the program sent: Authorization: Bearer {environment['SHOP_TOKEN'][:40]}…\n")
+            body.append(f"the origin got:   Authorization: {self._seen[-1] if self._seen else 'nothing'}\n")
+        got = output.decode(errors="replace").strip()
+        body.append(f"the program got:  {_shorten(got)}\n")
         body.append(f"decided by:       {_decider(record)}\n", style="green" if request.allowed else "red")
         body.append(line, style="grey50")
         self._console.print(Panel(body, title=request.title, title_align="left"))
-        return (" ALLOWED " in line) is request.allowed
+        return (" ALLOWED " in line) is request.allowed and self._secret not in got
 
     async def _next_event(self, request: _Request) -> tuple[str, Mapping[str, Any]]:
         """The decision that this request caused: its shorthand line and its OCSF record."""
@@ -191,6 +218,27 @@ class _Show:
         return [
             line for file in sorted((self._directory / "log").glob(pattern)) for line in file.read_text().splitlines()
         ]
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer heads until the peer leaves, with all that was asked; good enough for clients that send no bodies."""
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                lines = head.decode("latin-1").split("\r\n")
+                said = next((line.partition(": ")[2] for line in lines if line.startswith("Authorization: ")), None)
+                answer = {"you asked for": lines[0].split(" ", 2)[1]}
+                if said is not None:
+                    self._seen.append(said)
+                    answer["your credential"] = said
+                body = json.dumps(answer).encode()
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+                    % (len(body), body)
+                )
+                await writer.drain()
+        except (asyncio.IncompleteReadError, OSError, ssl.SSLError):
+            pass
+        finally:
+            writer.close()
 
 
 def _shorten(output: str) -> str:
@@ -213,18 +261,3 @@ def _decider(record: Mapping[str, Any]) -> str:
     entry = record.get("firewall_rule", {}).get("name", "-")
     where = "no entry of the policy matches" if entry == "-" else f"no rule of entry `{entry}` matches"
     return f"{where} ({record.get('status_detail')}: {unmapped.get('reason_code')})"
-
-
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer heads until the peer leaves; good enough for clients that send no bodies."""
-    try:
-        while head := await reader.readuntil(b"\r\n\r\n"):
-            body = json.dumps({"you asked for": head.split(b" ", 2)[1].decode()}).encode()
-            writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-            )
-            await writer.drain()
-    except (asyncio.IncompleteReadError, OSError, ssl.SSLError):
-        pass
-    finally:
-        writer.close()

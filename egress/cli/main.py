@@ -191,7 +191,7 @@ def run(
 
 @app.command(rich_help_panel=_RUN)
 def demo() -> None:
-    """Show the proxy at work: one request allowed, three denied, and why. Needs no network."""
+    """Show the proxy at work: one request allowed, one with a credential, three denied, and why. Needs no network."""
     from egress.cli.demo import demo as run_demo
 
     raise typer.Exit(run_demo())

@@ -80,7 +80,12 @@ def _work_out(policy: CompiledPolicy, intent: EgressIntent, evidence: Evidence, 
         return binary_not_listed(list(entries.values()), str(intent.origin), evidence)
     endpoints = [endpoint for endpoint in candidates if endpoint.entry in admitted]
     endpoints.sort(key=lambda endpoint: (endpoint.entry, endpoint.index))
-    return Terms(min(admitted), tuple(endpoints), _addresses(endpoints), _tls(endpoints))
+    return Terms(_reported(admitted), tuple(endpoints), _addresses(endpoints), _tls(endpoints))
+
+
+def _reported(admitted: Iterable[str]) -> str:
+    """The key that events name: the smallest, one that a person wrote before one that a provider brought."""
+    return min(admitted, key=lambda key: (key.startswith("_provider_"), key))
 
 
 def _unlisted(policy: CompiledPolicy, host: Host, where: str) -> Denial:
