@@ -50,6 +50,7 @@ from egress.events.sinks import Sinks, build_sinks
 from egress.generation.cell import RuntimeCell
 from egress.generation.generation import Generation
 from egress.generation.prepare import Candidate
+from egress.generation.providers import plugins_of
 from egress.generation.reload import Reloader, Watched
 from egress.identity.agents import AuthFailures
 from egress.identity.resolver import AnchorSource, IdentitySettings, ProcessIdentity, pid_file_anchor
@@ -344,7 +345,6 @@ class Proxy:
     def _open_custody(self, settings: Settings) -> "Custody":
         """Imported when a providers file is named: it brings what others need not pay for."""
         from egress.custody import Custody  # noqa: PLC0415
-        from egress.extension.load import load_plugins  # noqa: PLC0415
         from egress.own_calls import own_client  # noqa: PLC0415
 
         lasting = self._lasts
@@ -352,7 +352,7 @@ class Proxy:
         client = own_client(
             lambda: self._current_door().services, lasting.dialer, lambda: self._current_door().upstream.profile
         )
-        plugins = load_plugins(settings.plugins.enabled, settings.plugins.allow_distributions)
+        plugins = plugins_of(settings)
         return Custody(
             settings, lasting.cell, lasting.clock, lasting.events.emit, client, plugins,
             allow_literal=self._flags.allow_literal_secrets,

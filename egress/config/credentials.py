@@ -27,7 +27,7 @@ class MetadataServer(Section):
 class Plugins(Section):
     enabled: Many[str] = fixed((), "plugins that are loaded")
     allow_distributions: Many[str] = fixed((), "distributions whose plugins may be loaded")
-    require_hashes: Mapping[str, str] = later({}, "hash of each distribution")
+    require_hashes: Mapping[str, str] = fixed({}, "hash of each distribution")
     settings: Tables = later({}, "settings by plugin")
     secrets: Table = later({}, "secret sources by name")
 

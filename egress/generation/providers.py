@@ -18,9 +18,19 @@ from egress.sdk.http import HttpFailure, HttpReply
 
 if TYPE_CHECKING:
     from egress.credentials.providers import ProviderSet
+    from egress.extension.load import Plugins
 
 PREFIX = "_provider_"
 """Entries of a policy that begin so come from providers."""
+
+
+def plugins_of(settings: Settings) -> "Plugins":
+    """What the plugins that the settings name bring."""
+    from egress.credentials.sources.registry import SCHEMES  # noqa: PLC0415
+    from egress.extension.load import load_plugins  # noqa: PLC0415
+
+    chosen = settings.plugins
+    return load_plugins(chosen.enabled, chosen.allow_distributions, chosen.require_hashes, SCHEMES)
 
 
 class _NoCalls:
@@ -37,9 +47,8 @@ def providers_of(settings: Settings, found: list[Diagnostic], *, allow_literal: 
     from egress.credentials.intake import check_sources  # noqa: PLC0415
     from egress.credentials.providers import load_providers  # noqa: PLC0415
     from egress.credentials.sources.registry import SCHEMES, Sources, Surroundings  # noqa: PLC0415
-    from egress.extension.load import load_plugins  # noqa: PLC0415
 
-    plugins = load_plugins(settings.plugins.enabled, settings.plugins.allow_distributions)
+    plugins = plugins_of(settings)
     found += plugins.diagnostics
     loaded = load_providers(settings.providers.file, SCHEMES | plugins.sources.keys())
     if isinstance(loaded, tuple):
