@@ -15,13 +15,26 @@ MARKER_BYTES = 22
 REMEMBERED = 1024
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 _KEY = re.compile(rb"[A-Za-z0-9_]+")
-_ALIAS_END = re.compile(rb"[A-Za-z0-9_.~-]*\Z")
 _ALIAS_CHARACTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.~")
 _STABLE = re.compile(r"s([0-9a-f]{64})_(\w+)\Z", re.ASCII)
 _REVISIONED = re.compile(r"v(0|[1-9][0-9]{0,19})_(\w+)\Z", re.ASCII)
 _RESERVED = re.compile(r"(?:v[0-9]+|s[0-9a-f]{64})_\w+\Z", re.ASCII)
 _MAX_REVISION = (1 << 64) - 1
 _GLUE, _GLUED = b"openshell", b":resolve:env:"
+
+
+def _hex_spellings(byte: int) -> set[str]:
+    lower, upper = f"{byte:02x}", f"{byte:02X}"
+    return {lower, upper, lower[0] + upper[1], upper[0] + lower[1]}
+
+
+def _perhaps_escaped(marker: bytes) -> bytes:
+    """A pattern for the marker with any of its bytes percent-encoded."""
+    return b"".join(b"(?:%c|%%(?i:%02x))" % (byte, byte) for byte in marker)
+
+
+_BYTES = {spelling.encode(): bytes([byte]) for byte in range(256) for spelling in _hex_spellings(byte)}
+_ESCAPED_MARKER = re.compile(b"|".join(map(_perhaps_escaped, (PREFIX, ALIAS))))
 
 
 class Form(Enum):
@@ -68,7 +81,7 @@ def alias(placeholder: str, shape: str) -> str:
 
 def percent_decoded(data: bytes) -> bytes:
     """One lenient decode: `%` and two hex digits; anything else stays, so that `%%6f` hides nothing."""
-    return _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), data) if b"%" in data else data
+    return _ESCAPE.sub(lambda match: _BYTES[match[1]], data) if b"%" in data else data
 
 
 def has_raw_marker(data: bytes) -> bool:
@@ -77,7 +90,7 @@ def has_raw_marker(data: bytes) -> bool:
 
 def contains_marker(data: bytes) -> bool:
     """Does a marker occur, as it is or percent-encoded once?"""
-    return has_raw_marker(data) or (b"%" in data and has_raw_marker(percent_decoded(data)))
+    return PREFIX in data or ALIAS in data or (b"%" in data and _ESCAPED_MARKER.search(data) is not None)
 
 
 def parse(inner: str, *, is_alias: bool) -> Placeholder:
@@ -98,14 +111,16 @@ def whole(data: bytes) -> Placeholder | None:
 
 def find(data: bytes) -> Iterator[Found]:
     """Every placeholder of a text, in order; two may be glued together."""
-    position = 0
-    while True:
-        plain, aliased = data.find(PREFIX, position), data.find(ALIAS, position)
-        if plain < 0 and aliased < 0:
-            return
+    position, plain, aliased = 0, data.find(PREFIX), data.find(ALIAS)
+    while plain >= 0 or aliased >= 0:
         found = _plain(data, plain) if aliased < 0 or 0 <= plain < aliased else _aliased(data, aliased, position)
         yield found
         position = found.end
+        # Only a marker that was passed is looked for again: else a text full of one kind is read to its end each time.
+        if 0 <= plain < position:
+            plain = data.find(PREFIX, position)
+        if 0 <= aliased < position:
+            aliased = data.find(ALIAS, position)
 
 
 def _run(data: bytes, start: int) -> int:

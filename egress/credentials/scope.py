@@ -2,13 +2,17 @@
 (credentials.md sections 4.1 and 15)."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from egress.policy.globs import Dialect, GlobError, GlobIndex
+from egress.credentials.placeholder import SHOWN
+from egress.model.address import parse_host
+from egress.policy.globs import Dialect, GlobIndex, PatternSet
 
 _ANY_PATH = frozenset(("", "**", "/**"))
-_LABEL = re.compile(r"(?:[a-z0-9_*?-]|\[!?[a-z0-9-]+\])+\Z")
+_WILD = frozenset("*?[")
+_LABEL = re.compile(r"(?:[a-z0-9_*?-]|\[!?(?:[a-z]-[a-z]|[0-9]-[0-9]|[a-z0-9])+\])+\Z")
+_RANGE = re.compile(r"(.)-(.)")
+_CLASS = re.compile(r"\\\[(!?[a-z0-9\\-]+)\\\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Selector:
     host: str
     port: int
     path: str = ""
-    _host: "re.Pattern[str] | None" = field(default=None, compare=False, repr=False)
+    _host: PatternSet | None = field(default=None, compare=False, repr=False)
     _path: GlobIndex | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
@@ -41,22 +45,23 @@ class Selector:
         if not 1 <= port <= 65535:
             raise ValueError(f"{port} is no port")
         compiled = None
-        if any(character in name for character in "*?["):
-            compiled = re.compile(r"\.".join(_label(label) for label in _labels(name)) + r"\Z")
-        elif not name:
-            raise ValueError("the host is empty")
+        if not _WILD.isdisjoint(name) and ":" not in name:
+            compiled = PatternSet([r"\.".join([_label(label, name) for label in name.split(".")])])
+        else:
+            name = parse_host(name).name
         plain = path.strip()
         if plain in _ANY_PATH:
             return Selector(name, port, "", compiled)
-        try:
-            return Selector(name, port, plain, compiled, GlobIndex([(plain, Dialect.COVER)]))
-        except GlobError as error:
-            raise ValueError(str(error)) from error
+        # The word for a placeholder is no class of characters.
+        glob = plain.replace(SHOWN, rf"\[{SHOWN[1:-1]}\]")
+        return Selector(name, port, plain, compiled, GlobIndex([(glob, Dialect.COVER)]))
 
     def covers_authority(self, host: str, port: int) -> bool:
         if port != self.port:
             return False
-        return self._host.match(host) is not None if self._host is not None else host == self.host
+        if self._host is None:
+            return host == self.host
+        return not _is_literal(host) and bool(self._host.match(host))
 
     def covers(self, host: str, port: int, path: str) -> bool:
         if not self.covers_authority(host, port):
@@ -64,28 +69,28 @@ class Selector:
         return self._path is None or path == self.path or bool(self._path.match(path))
 
 
-def _labels(name: str) -> Iterable[str]:
-    for label in name.split("."):
-        if not _LABEL.match(label):
-            raise ValueError(f"`{name}` is no host pattern")
-        yield label
+def _is_literal(host: str) -> bool:
+    """Wildcards stand for names; an address has to be written out."""
+    return ":" in host or host.rpartition(".")[2].isdigit()
 
 
-def _label(label: str) -> str:
+def _label(label: str, name: str) -> str:
+    """One label of a host pattern as a regular expression; a label is never empty."""
+    if not _LABEL.match(label) or ("**" in label and label != "**"):
+        raise ValueError(f"`{name}` is no host pattern")
     if label == "**":
         return r"[^.]+(?:\.[^.]+)*"
-    text, index = "", 0
-    while index < len(label):
-        character = label[index]
-        if character == "[":
-            end = label.index("]", index)
-            inside = label[index + 1 : end]
-            text += f"[^{re.escape(inside[1:])}.]" if inside.startswith("!") else f"[{inside}]"
-            index = end
-        else:
-            text += {"*": "[^.]*", "?": "[^.]"}.get(character, re.escape(character))
-        index += 1
-    return f"(?=[^.]){text}"
+    if label == "*":
+        return "[^.]+"
+    return _CLASS.sub(_class, re.escape(label).replace(r"\*", "[^.]*").replace(r"\?", "[^.]"))
+
+
+def _class(match: "re.Match[str]") -> str:
+    """The characters between brackets; a negated class holds no dot either."""
+    inside = match[1].replace(r"\-", "-")
+    if any(low > high for low, high in _RANGE.findall(inside)):
+        raise ValueError("a range in `[]` is upside down")
+    return f"[^{inside[1:]}.]" if inside.startswith("!") else f"[{inside}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from egress.model.secret import Secret
 
 _UNSAFE = re.compile(r"[\r\n\0]")
 RETAINED_GENERATIONS = 8
+REMEMBERED_REVISIONS = 1 << 16
+"""Of the last so many; placeholders of older ones have no value any more."""
 REMEMBERED = 4096
 SCRUBBED_BYTES = 8
 """Shorter values are not looked for in replies: they would be found everywhere."""
@@ -60,10 +62,10 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Epoch:
-    """The revisions under which one identity had a key; other identities never answer to them."""
+    """Since which revision, counted from the first, one identity has a key; others never answer to its revisions."""
 
     identity: str
-    revisions: frozenset[int]
+    since: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,9 +77,15 @@ class CredentialSnapshot:
     _entries: Mapping[str, Credential] = field(default_factory=dict)
     _known: frozenset[str] = frozenset()
     _epochs: Mapping[str, _Epoch] = field(default_factory=dict)
+    _issued: Mapping[int, int] = field(default_factory=dict)
+    """The revisions that gave out placeholders, with their number in order."""
     _generations: tuple[tuple[int, Mapping[str, Credential]], ...] = ()
+    _placed: tuple[Credential, ...] = ()
+    """Those that are placed without being asked for."""
     _reach: dict[tuple[str, Place], bool] = field(default_factory=dict)
     """What was asked before; emptied when it is full."""
+    _authorities: dict[tuple[str, int], bool] = field(default_factory=dict)
+    """The same for `credentialed`."""
 
     def __repr__(self) -> str:
         return f"CredentialSnapshot({len(self._entries)} values)"
@@ -90,30 +98,39 @@ class CredentialSnapshot:
         """The snapshot after a valid fetch of everything."""
         revision = int.from_bytes(os.urandom(8)) or 1
         entries = {one.key: one for one in credentials}
-        bound = {key for key, one in entries.items() if one.scope is not None}
-        epochs = {
-            key: self._epoch(key, one.identity, revision)
-            for key, one in entries.items()
-            if one.scope is not None and not one.handle
-        }
+        bound = {key: one for key, one in entries.items() if one.scope is not None}
         unmanaged = {key: one for key, one in entries.items() if not one.handle}
-        kept = self._generations if self._identities() == _identities(entries) else ()
-        generations = ((revision, unmanaged), *kept)[:RETAINED_GENERATIONS]
-        return CredentialSnapshot(revision, retain, entries, self._known | bound, epochs, generations)
+        issued = self._with_issued(revision) if unmanaged else self._issued
+        kept = self._generations if _identities(self._entries) == _identities(entries) else ()
+        return CredentialSnapshot(
+            revision,
+            retain,
+            entries,
+            self._known | bound.keys(),
+            {key: self._epoch(key, one.identity, issued[revision]) for key, one in bound.items() if not one.handle},
+            issued,
+            ((revision, unmanaged), *kept)[:RETAINED_GENERATIONS],
+            tuple([one for one in bound.values() if one.placement is not None and one.placement.when != "never"]),
+        )
 
     def revoked(self, *, keep_epochs: bool = True) -> "CredentialSnapshot":
         """No values. Epochs outlive an outage, so that placeholders recover with the same identity."""
+        epochs = self._epochs if keep_epochs else {}
         return CredentialSnapshot(
-            int.from_bytes(os.urandom(8)) or 1, self.retain, {}, self._known, self._epochs if keep_epochs else {}
+            int.from_bytes(os.urandom(8)) or 1, self.retain, {}, self._known, epochs, self._issued
         )
 
-    def _epoch(self, key: str, identity: str, revision: int) -> _Epoch:
+    def _epoch(self, key: str, identity: str, number: int) -> _Epoch:
         before = self._epochs.get(key)
-        revisions = before.revisions if before is not None and before.identity == identity else frozenset[int]()
-        return _Epoch(identity, revisions | {revision})
+        return before if before is not None and before.identity == identity else _Epoch(identity, number)
 
-    def _identities(self) -> frozenset[tuple[str, str]]:
-        return _identities(self._entries)
+    def _with_issued(self, revision: int) -> dict[int, int]:
+        issued = dict(self._issued)
+        number = next(reversed(issued.values()), 0) + 1
+        if len(issued) >= REMEMBERED_REVISIONS:
+            del issued[next(iter(issued))]
+        issued[revision] = number
+        return issued
 
     # what others ask ---------------------------------------------------------------------------------------------
 
@@ -136,12 +153,14 @@ class CredentialSnapshot:
 
     def credentialed(self, host: str, port: int) -> bool:
         """May some credential go to this authority?"""
-        return any(
-            selector.covers_authority(host, port)
-            for one in self._entries.values()
-            if one.scope is not None
-            for selector in one.scope.selectors
-        )
+        answer = self._authorities.get((host, port))
+        if answer is None:
+            if len(self._authorities) >= REMEMBERED:
+                self._authorities.clear()
+            scopes = [one.scope for one in self._entries.values() if one.scope is not None]
+            answer = any(selector.covers_authority(host, port) for scope in scopes for selector in scope.selectors)
+            self._authorities[host, port] = answer
+        return answer
 
     def reaches(self, one: Credential, place: Place) -> bool:
         """Does the scope of a credential of this snapshot cover the request?"""
@@ -215,11 +234,7 @@ class Resolver:
 
     def injections(self) -> list[Credential]:
         """What is placed without being asked for."""
-        return [
-            one
-            for one in self._snapshot.values()
-            if one.placement is not None and one.placement.when != "never" and self._reaches(one) and one.scope
-        ]
+        return [one for one in self._snapshot._placed if self._reaches(one)]
 
     def give(self, one: Credential) -> Secret | Fault:
         """The value of one of `injections`."""
@@ -239,30 +254,31 @@ class Resolver:
         key, form = placeholder.key, placeholder.form
         current = snapshot._entries.get(key)
         known = key in snapshot._known
-        if known and (current is None or not self._reaches(current)):
-            return Fault.MISMATCH
-        if known and form is Form.PLAIN:
-            return Fault.UNAVAILABLE
-        if current is None:
+        if known and (current is None or current.scope is None or not self._reaches(current)):
+            return Fault.MISMATCH  # also a key that names configuration now: who held it meant a credential
+        if current is None or (known and form is Form.PLAIN):
             return Fault.UNAVAILABLE
         if form is Form.STABLE:
             return current if current.handle == placeholder.handle else Fault.UNAVAILABLE
-        if form is Form.REVISIONED and known:
-            return self._revisioned(placeholder, current)
-        return current
+        if form is Form.PLAIN:
+            return current
+        if known and not self._in_epoch(placeholder):
+            return Fault.UNAVAILABLE
+        return self._of_generation(placeholder) or current
 
-    def _revisioned(self, placeholder: Placeholder, current: Credential) -> Credential | Fault:
-        snapshot = self._snapshot
-        epoch = snapshot._epochs.get(placeholder.key)
-        if current.handle or epoch is None or epoch.identity != current.identity:
-            return Fault.UNAVAILABLE
-        if placeholder.revision not in epoch.revisions:
-            return Fault.UNAVAILABLE
-        if snapshot.retain == "generations":
-            for revision, entries in snapshot._generations:
-                if revision == placeholder.revision and placeholder.key in entries:
-                    return entries[placeholder.key]
-        return current
+    def _in_epoch(self, placeholder: Placeholder) -> bool:
+        """Was the placeholder given out under the identity that the key has now? Keys with a handle have no epoch."""
+        epoch = self._snapshot._epochs.get(placeholder.key)
+        number = self._snapshot._issued.get(placeholder.revision, 0)
+        return epoch is not None and number >= epoch.since
+
+    def _of_generation(self, placeholder: Placeholder) -> Credential | None:
+        """The value that the key had in the revision, where such values are kept."""
+        if self._snapshot.retain == "generations":
+            for revision, entries in self._snapshot._generations:
+                if revision == placeholder.revision:
+                    return entries.get(placeholder.key)
+        return None
 
     def _reaches(self, one: Credential) -> bool:
         return self._snapshot.reaches(one, self._place)
