@@ -173,7 +173,7 @@ class Custody:
         for agent in wanted - self._servers.keys():
             listen = self._settings.metadata_server.listen
             try:
-                sock = bind_metadata(f"{listen.host}:{listen.port}")
+                sock = bind_metadata(str(listen))
             except OSError as error:
                 detail = f"no metadata server for {agent}: {error.strerror}"
                 self._emit(StateChange(self._clock.now(), "degraded", detail, Severity.MEDIUM))
