@@ -37,10 +37,19 @@ class Site:
         assert isinstance(candidate, Candidate), candidate
         self.first = candidate
         watched = Watched(flags, {}, watch=False)
-        self.reloader = Reloader(watched, candidate, self._install, self.quarantined.append, self._emit, SystemClock())
+        self.staged: list[Candidate] = []
+        self.rejected: list[tuple[Diagnostic, ...]] = []
+        self.reloader = Reloader(
+            watched, candidate, self._install, self.quarantined.append, self._emit, SystemClock(),
+            stage=self._stage, rejected=self.rejected.append,
+        )  # fmt: skip
         self.install: Callable[[Candidate], None] = self.installed.append
 
+    async def _stage(self, candidate: Candidate) -> None:
+        self.staged.append(candidate)
+
     def _install(self, candidate: Candidate) -> None:
+        assert self.staged[-1] is candidate  # what it needs was fetched before
         self.install(candidate)
 
     def _emit(self, event: Event) -> None:
