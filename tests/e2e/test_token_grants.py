@@ -37,7 +37,7 @@ def workload_api() -> ModuleType:
 
 @dataclass
 class TokenEndpoint:
-    """Numbers its tokens; under `/broken` it gives none."""
+    """Numbers its tokens; under `/broken` it gives none, under `/gone` it resets."""
 
     origin: Origin
     forms: list[dict[str, list[str]]] = field(default_factory=list)
@@ -48,6 +48,9 @@ class TokenEndpoint:
         self.count += 1
         status, body = "200 OK", dict[str, object](access_token=f"granted-token-{self.count}", expires_in=3600)
         assert talk.request is not None
+        if talk.request.target == b"/gone":
+            talk.reset()
+            return
         if talk.request.target == b"/broken":
             status, body = "400 Bad Request", {"error": "invalid_client", "error_description": "no\nsuch client"}
         text = json.dumps(body).encode()
@@ -117,16 +120,19 @@ def site(
     }
     with EgressProcess(
         policy_text(rest("free.test", origin.port)),
-        aliases=dict.fromkeys(("origin.test", "plain.test", "sso.test", "broken.test", "free.test"), "127.0.0.1"),
+        aliases={f"{name}.test": "127.0.0.1" for name in ("origin", "plain", "sso", "broken", "gone", "free")},
         trust=authority.ca_file,
         providers={
             "version": 1,
             "providers": [
                 provider("mesh", endpoints, grant),
-                provider(
-                    "broken", [endpoint | {"host": "broken.test", "protocol": "rest"}],
-                    {"token_endpoint": f"https://sso.test:{sso.port}/broken"},
-                ),
+                *[
+                    provider(
+                        name, [endpoint | {"host": f"{name}.test", "protocol": "rest"}],
+                        {"token_endpoint": f"https://sso.test:{sso.port}/{name}"},
+                    )
+                    for name in ("broken", "gone")
+                ],
             ],
         },
         settings=LANES[request.param] | {
@@ -246,6 +252,11 @@ def test_no_token(site: Site) -> None:
     assert site.origin.requests == []
     reason = "status 400 Bad Request: error=invalid_client; error_description=no such client"
     assert eventually(lambda: reason in json.dumps(site.proxy.events()[before:]))
+
+
+def test_an_endpoint_that_resets(site: Site) -> None:
+    status, text = site.curl(f"https://gone.test:{site.origin.port}/a")
+    assert (status, json.loads(text)["reason_code"]) == (502, "endpoint_unreachable")
 
 
 def test_nothing_tells_a_token_or_a_document(site: Site) -> None:
