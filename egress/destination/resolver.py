@@ -97,7 +97,7 @@ class NameResolver:
 
     async def _workload_answers(self, plan: Plan) -> Answers:
         wanted = self._settings.workload_hosts
-        if wanted is WorkloadHosts.OFF or (wanted is WorkloadHosts.DECLARED_ONLY and not plan.declared):
+        if plan.ours or wanted is WorkloadHosts.OFF or (wanted is WorkloadHosts.DECLARED_ONLY and not plan.declared):
             return ()
         root = self._workload_root()
         if root is None:

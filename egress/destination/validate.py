@@ -50,7 +50,8 @@ class Plan:
     """How the addresses of one origin will be judged.
 
     `known` holds the addresses when no look-up is needed (literals, aliases), `allowed` the list of ALLOWED_LIST,
-    `gateway` the one address of TRUSTED_GATEWAY. `declared`: a policy endpoint names the host literally.
+    `gateway` the one address of TRUSTED_GATEWAY. `declared`: a policy endpoint names the host literally. `ours`: a call
+    of the proxy itself, in which the workload has no say.
     """
 
     origin: Origin
@@ -60,6 +61,7 @@ class Plan:
     allowed: tuple[IpNetwork, ...] = ()
     gateway: IpAddress | None = None
     verbose: bool = False
+    ours: bool = False
 
 
 def plan(rule: AddressRule, origin: Origin, settings: DestinationSettings) -> Plan | Denial:

@@ -1,5 +1,8 @@
-"""HTTP calls of the proxy itself: token endpoints, secret stores. They take the same way out as everything else, by
-addresses that were checked, and trust what origins are trusted by (decision 15). The only importer of httpx2."""
+"""HTTP calls of the proxy itself: token endpoints, secret stores. They take the same way out as everything else, to
+addresses that were checked, and trust what origins are trusted by. The only importer of httpx2.
+
+Each call has a client and a connection of its own: no cookie and no warm connection outlives it. Codings are not
+undone, so that a reply is as large as what was read of it."""
 
 import asyncio
 import ssl
@@ -12,11 +15,13 @@ import httpcore2
 import httpx2
 
 from egress.model.address import DEFAULT_PORTS, InvalidAddress, Origin, Port, Scheme, parse_host
+from egress.model.errors import EgressError
 from egress.model.verdict import Denial
 from egress.sdk.http import NO_HEADERS, HttpFailure, HttpReply, TlsOptions
 
 READ_BYTES = 65_536
 _LIMIT = "timeouts of the proxy's own calls"
+_NO_OPTIONS = TlsOptions()
 
 
 class OwnStream(Protocol):
@@ -40,7 +45,8 @@ type Open = Callable[[Origin], Awaitable[OwnStream | Denial]]
 
 
 class OwnClient:
-    """An `HttpClient` of `egress.sdk.http`. `trust` makes the context for a server, with what its options add."""
+    """An `HttpClient` of `egress.sdk.http`. `trust` makes the context for a server, with what its options add; it may
+    block."""
 
     def __init__(self, open_: Open, trust: Callable[[TlsOptions], ssl.SSLContext]) -> None:
         self._open = open_
@@ -60,36 +66,42 @@ class OwnClient:
         """One exchange on a connection of its own. Raises `HttpFailure` and nothing else."""
         try:
             async with asyncio.timeout(timeout):
-                return await self._exchange(method, url, headers, body, max_bytes, tls or TlsOptions())
+                return await self._exchange(method, url, headers, body, max_bytes, tls or _NO_OPTIONS)
         except HttpFailure:
             raise
         except TimeoutError:
             raise HttpFailure("took too long") from None
-        except (OSError, ssl.SSLError, httpx2.HTTPError, httpx2.InvalidURL) as error:
-            # Their texts may quote what was sent.
+        except ssl.SSLCertVerificationError as error:
+            raise HttpFailure(f"the certificate is not trusted: {error.verify_message}") from None
+        except (OSError, EgressError):
+            raise HttpFailure("the connection failed") from None
+        except httpx2.ProtocolError:
+            raise HttpFailure("no HTTP that can be read") from None
+        except Exception as error:  # texts of others may quote what was sent
             raise HttpFailure(f"failed: {type(error).__name__}") from None
 
     async def _exchange(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, max_bytes: int, tls: TlsOptions
     ) -> HttpReply:
         origin = origin_of(url)
-        context = self._trust(tls) if origin.scheme is Scheme.HTTPS else None
-        backend = _Backend(self._open, origin)
-        pool = httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=backend, max_connections=1)
-        transport = httpx2.AsyncHTTPTransport()
-        transport._pool = pool
+        context = await asyncio.to_thread(self._trust, tls) if origin.scheme is Scheme.HTTPS else None
+        fields = {"User-Agent": "egress", "Accept-Encoding": "identity", **headers}
         async with (
-            httpx2.AsyncClient(transport=transport, trust_env=False, follow_redirects=False, timeout=None) as client,
-            client.stream(method, url, headers=dict(headers), content=body) as reply,
+            httpx2.AsyncClient(
+                transport=_Transport(context, _Backend(self._open, origin)),
+                trust_env=False,
+                follow_redirects=False,
+                timeout=None,  # ours holds for everything together
+            ) as client,
+            client.stream(method, url, headers=fields, content=body) as reply,
         ):
             pieces, size = [], 0
-            async for piece in reply.aiter_bytes():
+            async for piece in reply.aiter_raw():
                 size += len(piece)
                 if size > max_bytes:
-                    raise HttpFailure("the reply is too large")
+                    raise HttpFailure(f"the reply is larger than {max_bytes} bytes")
                 pieces.append(piece)
-            fields = tuple((name, value) for name, value in reply.headers.multi_items())
-            return HttpReply(reply.status_code, fields, b"".join(pieces))
+            return HttpReply(reply.status_code, tuple(reply.headers.multi_items()), b"".join(pieces))
 
 
 def origin_of(url: str) -> Origin:
@@ -97,9 +109,20 @@ def origin_of(url: str) -> Origin:
     try:
         parts = urlsplit(url)
         scheme = Scheme(parts.scheme)
-        return Origin(scheme, parse_host(parts.hostname or ""), Port(parts.port or DEFAULT_PORTS[scheme]))
-    except (ValueError, InvalidAddress):
+        origin = Origin(scheme, parse_host(parts.hostname or ""), Port(parts.port or DEFAULT_PORTS[scheme]))
+    except (ValueError, KeyError, InvalidAddress):
         raise HttpFailure("is no http or https URL") from None
+    if parts.username is not None or not url.isascii() or not url.isprintable() or " " in url:
+        raise HttpFailure("is no plain URL")
+    return origin
+
+
+class _Transport(httpx2.AsyncHTTPTransport):
+    """The library's transport over our way out. The library's own would be made first, with trust of its own, so that
+    one is not."""
+
+    def __init__(self, context: ssl.SSLContext | None, backend: "_Backend") -> None:
+        self._pool = httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=backend, max_connections=1)
 
 
 class _Backend(httpcore2.AsyncNetworkBackend):
@@ -136,8 +159,9 @@ class _Stream(httpcore2.AsyncNetworkStream):
         self._tls: ssl.SSLObject | None = None
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        if not self._stream.buffer and not await self._stream.more(timeout, _LIMIT):
-            return b""
+        while not self._stream.buffer:
+            if not await self._stream.more(timeout, _LIMIT):
+                return b""
         return self._stream.take(min(max_bytes, READ_BYTES))
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
@@ -156,7 +180,11 @@ class _Stream(httpcore2.AsyncNetworkStream):
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> httpcore2.AsyncNetworkStream:
         del timeout
-        await self._stream.start_tls(ssl_context, server_side=False, server_hostname=server_hostname)
+        try:
+            await self._stream.start_tls(ssl_context, server_side=False, server_hostname=server_hostname)
+        except BaseException:  # the library does not close what it could not secure
+            self._stream.abort()
+            raise
         self._tls = getattr(self._stream, "tls", None)
         return self
 
