@@ -61,6 +61,11 @@ class SourceMap:
             return self._location(parent.keys[path[-1]])
         return self.value(path)
 
+    def part(self, path: KeyPath) -> "SourceMap":
+        """The places below `path`."""
+        found = self._walk(path)
+        return SourceMap(self.file, found if isinstance(found, Spot) else Spot(found))
+
     def _walk(self, path: KeyPath) -> "Position | Spot":
         found: Position | Spot = self.root
         for part in path:

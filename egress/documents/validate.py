@@ -3,15 +3,17 @@
 Messages name the kind of a wrong value, never the value itself: it may be a secret.
 """
 
+import copy
 import difflib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, TypeAliasType, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from egress.documents.diagnostic import Diagnostic, error
+from egress.documents.diagnostic import Diagnostic, Severity, error
 from egress.documents.location import KeyPath, path_text
 from egress.documents.yaml import Document
 
@@ -34,6 +36,7 @@ _BOUNDS = {
 }
 _YAML_1_1_WORDS = frozenset(("yes", "no", "on", "off", "y", "n"))
 _MAX_LISTED_KEYS = 12
+_NEAR = "did you mean"
 
 
 def validate[Model: BaseModel](model: type[Model], document: Document) -> Model | tuple[Diagnostic, ...]:
@@ -43,6 +46,41 @@ def validate[Model: BaseModel](model: type[Model], document: Document) -> Model 
     except ValidationError as failure:
         details = failure.errors(include_url=False)
     return tuple(_diagnostic(model, document, detail) for detail in details)
+
+
+def validate_known[Model: BaseModel](
+    model: type[Model], document: Document, closed: Collection[str]
+) -> tuple[Model, tuple[Diagnostic, ...]] | tuple[Diagnostic, ...]:
+    """Like `validate`, for documents that others wrote for more than us: unknown keys are left out with a warning.
+
+    They stay errors below the top-level keys in `closed`, and where they look like a known key that was misspelt.
+    """
+    try:
+        return model.model_validate(document.data, strict=True), ()
+    except ValidationError as failure:
+        details = failure.errors(include_url=False)
+    found = []
+    unknown: list[KeyPath] = []
+    for detail in details:
+        diagnostic = _diagnostic(model, document, detail)
+        foreign = detail["type"] == "extra_forbidden" and not diagnostic.hint.startswith(_NEAR)
+        if foreign and (len(detail["loc"]) == 1 or detail["loc"][0] not in closed):
+            unknown.append(detail["loc"])
+            diagnostic = replace(diagnostic, severity=Severity.WARNING)
+        found.append(diagnostic)
+    if len(unknown) < len(details):
+        return tuple(found)
+    return model.model_validate(_without(document.data, unknown), strict=True), tuple(found)
+
+
+def _without(data: object, paths: Iterable[KeyPath]) -> Any:
+    kept: Any = copy.deepcopy(data)
+    for path in paths:
+        holder = kept
+        for step in path[:-1]:
+            holder = holder[step]
+        del holder[path[-1]]
+    return kept
 
 
 def _diagnostic(model: type[BaseModel], document: Document, detail: ErrorDetails) -> Diagnostic:
@@ -110,7 +148,7 @@ def _did_you_mean(key: str, known: Iterable[str]) -> str:
     keys = sorted(known)
     near = difflib.get_close_matches(key, keys, n=1, cutoff=0.7)
     if near:
-        return f"did you mean `{near[0]}`?"
+        return f"{_NEAR} `{near[0]}`?"
     return f"known keys here: {', '.join(keys)}" if 0 < len(keys) <= _MAX_LISTED_KEYS else ""
 
 

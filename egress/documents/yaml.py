@@ -45,6 +45,13 @@ class Document:
         """Where the key of the value at `path` begins."""
         return self.source.key(path)
 
+    def part(self, path: KeyPath) -> "Document":
+        """What stands at `path`, as a document that remembers the same places."""
+        data = self.data
+        for step in path:
+            data = data[step]
+        return Document(self.name, data, self.source.part(path))
+
 
 def read(text: bytes, name: str) -> Document | tuple[Diagnostic, ...]:
     """Read one document; `name` is the file name used in locations. On failure: every problem that was found."""

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from egress.documents.diagnostic import render
-from egress.documents.validate import validate
+from egress.documents.validate import validate, validate_known
 from egress.documents.yaml import Document, read
 
 
@@ -84,3 +84,34 @@ def test_all_errors_come_in_document_order() -> None:
 
 def test_no_value_is_repeated() -> None:
     assert "hunter2" not in rendered("name: a\none: {count: hunter2, on: hunter2, colour: hunter2}\n")
+
+
+def known(text: str) -> tuple[Outer, str] | str:
+    document = read(text.encode(), "f.yaml")
+    assert isinstance(document, Document)
+    found = validate_known(Outer, document, ("items",))
+    if isinstance(found[0], Outer):
+        return found[0], render(found[1])
+    return render(found)
+
+
+def test_foreign_keys_are_left_out_with_a_warning() -> None:
+    found = known("name: a\nvendor: {x: 1}\none: {colour: red, weight: 3}\n")
+    assert found == (
+        Outer(name="a", one=Inner(colour="red")),
+        "f.yaml:2:1: warning: unknown key `vendor`\n    hint: known keys here: items, name, one, table\n"
+        "f.yaml:3:20: warning: one: unknown key `weight`\n"
+        "    hint: known keys here: colour, count, even, on, ratio\n",
+    )
+
+
+def test_misspelt_keys_and_those_of_closed_parts_stay_errors() -> None:
+    assert known("name: a\none: {colur: red}\n") == (
+        "f.yaml:2:7: error: one: unknown key `colur`\n    hint: did you mean `colour`?\n"
+    )
+    assert known("name: a\nitems: [{weight: 3}]\nvendor: 1\n") == (
+        "f.yaml:2:10: error: items[0]: unknown key `weight`\n"
+        "    hint: known keys here: colour, count, even, on, ratio\n"
+        "f.yaml:3:1: warning: unknown key `vendor`\n    hint: known keys here: items, name, one, table\n"
+    )
+    assert known("name: a\nitems: [{colour: red}]\n") == (Outer(name="a", items=[Inner()]), "")

@@ -160,3 +160,11 @@ nested = st.recursive(
 @given(st.dictionaries(st.text("abcxyz", min_size=1, max_size=4), nested, min_size=1))
 def test_what_json_says_is_what_is_read(data: dict[str, object]) -> None:
     assert document(json.dumps(data, ensure_ascii=False)).data == data
+
+
+def test_a_part_remembers_its_places() -> None:
+    inner = document("a:\n  - b: 1\n    c: {d: 2}\n").part(("a", 0, "c"))
+    assert inner.data == {"d": 2}
+    assert inner.locate(("d",)) == Location("f.yaml", 3, 12)
+    assert inner.locate_key(("d",)) == Location("f.yaml", 3, 9)
+    assert inner.part(("d",)).locate(()) == Location("f.yaml", 3, 12)
