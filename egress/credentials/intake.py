@@ -192,5 +192,8 @@ async def handle_key(providers: ProviderSet, sources: Sources) -> bytes | None:
 
 def _fixed(providers: ProviderSet) -> tuple[Credential, ...]:
     return tuple(
-        Credential(one.name, key, Secret(text), None) for one in providers.providers for key, text in one.config.items()
+        Credential(one.name, key, Secret(text), None)
+        for one in providers.providers
+        for key, text in one.config.items()
+        if key in one.profile.model.config
     )

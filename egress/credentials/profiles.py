@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from egress.credentials.document import CredentialModel, ProfileModel
 from egress.credentials.placeholder import reserved_key
 from egress.credentials.scope import Selector
+from egress.credentials.token_endpoint import endpoint_fault
 from egress.documents.diagnostic import Diagnostic, error, has_errors, warning
 from egress.documents.location import KeyPath, Location
 from egress.documents.validate import validate
@@ -161,7 +161,7 @@ def _grant(profile: Profile, one: CredentialModel, at: tuple[str, int]) -> Itera
         if one.env_vars:
             yield error(profile.locate(*at, "env_vars"), "a token grant has no environment variable")
         fault = endpoint_fault(one.token_grant.token_endpoint)
-        if fault:
+        if fault is not None:
             yield error(profile.locate(*at, "token_grant", "token_endpoint"), fault)
         for number, override in enumerate(one.token_grant.audience_overrides):
             if override.host and not any(_within(override.host, endpoint.host) for endpoint in profile.model.endpoints):
@@ -171,21 +171,6 @@ def _grant(profile: Profile, one: CredentialModel, at: tuple[str, int]) -> Itera
 
 def _within(host: str, endpoint: str) -> bool:
     return host.lower() == endpoint.lower() or ("*" not in host and Selector.of(endpoint, 1).covers_authority(host, 1))
-
-
-def endpoint_fault(url: str) -> str:
-    """Why a URL is no token endpoint; empty when it is one (token-grants.md 4.2)."""
-    parts = urlsplit(url)
-    host = (parts.hostname or "").removesuffix(".")
-    if parts.scheme == "https" and host:
-        return ""
-    if parts.scheme != "http" or not host:
-        return "must be an absolute https URL"
-    labels = host.split(".")
-    service = labels[2:] in (["svc"], ["svc", "cluster", "local"])
-    if host == "localhost" or host.startswith(("127.", "::1", "::ffff:127.")) or (service and all(labels)):
-        return ""
-    return "must be https: http is for loopback and cluster services"
 
 
 def _narrowed(profile: Profile, one: CredentialModel, at: tuple[str, int]) -> Iterator[Diagnostic]:
@@ -200,7 +185,7 @@ def _refresh(profile: Profile, one: CredentialModel, at: tuple[str, int]) -> Ite
         return
     place = profile.locate(*at, "refresh")
     if refresh.strategy.startswith("oauth2") and refresh.token_url and endpoint_fault(refresh.token_url):
-        yield error(place, f"`token_url` {endpoint_fault(refresh.token_url)}")
+        yield error(place, f"`token_url`: {endpoint_fault(refresh.token_url)}")
     if refresh.strategy == "google_service_account_jwt" and not refresh.scopes:
         yield error(place, "`google_service_account_jwt` needs `scopes`")
     if refresh.additional_outputs and refresh.strategy != "aws_sts_assume_role":

@@ -5,6 +5,7 @@ The readers of that file are imported when there is one.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from egress.config.settings import Settings
@@ -15,8 +16,10 @@ from egress.model.clock import SystemClock
 from egress.model.intent import AgentName
 from egress.policy.compiled import CompiledPolicy, Endpoint
 from egress.sdk.http import HttpFailure, HttpReply
+from egress.sdk.secrets import Secret, SecretSource, SourceUnavailable
 
 if TYPE_CHECKING:
+    from egress.credentials.assertions import Assertions
     from egress.credentials.providers import ProviderSet
     from egress.extension.load import Plugins
 
@@ -40,10 +43,19 @@ class _NoCalls:
         raise HttpFailure("no calls are made here")
 
 
+class _NoDocuments:
+    """Stands for a plugin whose documents are not asked for."""
+
+    async def fetch(self, audience: str) -> tuple[Secret, float | None]:
+        del audience
+        raise SourceUnavailable("not_asked")
+
+
 def providers_of(settings: Settings, found: list[Diagnostic], *, allow_literal: bool) -> "ProviderSet | None":
     """The providers file that the settings name, read and checked."""
     if settings.providers.file is None:
         return None
+    from egress.credentials.assertions import Assertions  # noqa: PLC0415
     from egress.credentials.intake import check_sources  # noqa: PLC0415
     from egress.credentials.providers import load_providers  # noqa: PLC0415
     from egress.credentials.sources.registry import SCHEMES, Sources, Surroundings  # noqa: PLC0415
@@ -57,7 +69,21 @@ def providers_of(settings: Settings, found: list[Diagnostic], *, allow_literal: 
     found += loaded.diagnostics
     around = Surroundings(_NoCalls(), SystemClock(), settings.state, allow_literal=allow_literal)
     found += check_sources(loaded, Sources(around, loaded.base, plugins.sources))
+
+    def make(specification: object, base: Path) -> SecretSource:
+        return Sources(around, base, plugins.sources).nested(specification)
+
+    found += _assertion_faults(loaded, Assertions(dict.fromkeys(plugins.identities, _NoDocuments()), make, around.clock))
     return loaded
+
+
+def _assertion_faults(providers: "ProviderSet", assertions: "Assertions") -> Iterator[Diagnostic]:
+    """Token grants whose identity documents can never be had. A plugin may still be installed: a warning."""
+    for choice in dict.fromkeys(choice.spec for choice in providers.grants.choices):
+        fault = assertions.fault(choice)
+        if fault is not None:
+            tell = warning if fault.startswith("no plugin") else error
+            yield tell(Location(f"{choice.provider}:{choice.credential}"), fault)
 
 
 def attached(providers: "ProviderSet | None", agent: AgentName) -> tuple[str, ...]:
