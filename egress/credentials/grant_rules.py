@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from egress.credentials.overlap import agents_meet, selectors_meet
 from egress.credentials.scope import Place, Scope, Selector
 from egress.credentials.snapshot import Placement
 from egress.sdk.http import TlsOptions
@@ -58,19 +59,54 @@ class GrantChoice:
 
 @dataclass(frozen=True, slots=True)
 class GrantEntry:
-    """One selector of a grant. `scope` holds the further limits of its provider."""
+    """One selector of a grant: what an endpoint covers, or the part of it that an override names.
+
+    `scope` holds the further limits of the provider. A request has to be inside the endpoint, whatever the override
+    says: `within`.
+    """
 
     selector: Selector
-    choice: GrantChoice
+    within: Selector
     scope: Scope
-    score: int = field(default=0)
+    choice: GrantChoice
+    score: int
+
+    def covers(self, place: Place) -> bool:
+        inside = self.within is self.selector or self.within.covers(place.host, place.port, place.path)
+        return inside and self.selector.covers(place.host, place.port, place.path) and self.scope.admits(place)
+
+    @property
+    def token(self) -> tuple[GrantSpec, str, tuple[str, ...]]:
+        """What is obtained, wherever it is used."""
+        return self.choice.spec, self.choice.audience, self.choice.scopes
 
 
-def entry(selector: Selector, spec: GrantSpec, scope: Scope, audience: str, scopes: Sequence[str]) -> GrantEntry:
-    """An entry with its key and score; empty audience and scopes are the grant's own."""
-    key = f"{selector.host}\t{selector.port}\t{selector.path}\t{spec.provider}:{spec.credential}"
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A selector as it was written: `/**` is every path, and yet more definite than none."""
+
+    host: str
+    port: int
+    path: str = ""
+
+    @property
+    def score(self) -> int:
+        return host_score(self.host) + path_score(self.path)
+
+    @property
+    def selector(self) -> Selector:
+        return Selector.of(self.host, self.port, self.path)
+
+
+def entry(
+    spec: GrantSpec, scope: Scope, endpoint: Pattern, override: Pattern, audience: str = "", scopes: Sequence[str] = ()
+) -> GrantEntry:
+    """What `override` says of `endpoint`, which may be the same; empty audience and scopes are the grant's own."""
+    key = f"{override.host}\t{override.port}\t{override.path}\t{spec.provider}:{spec.credential}"
     choice = GrantChoice(key, spec, audience or spec.audience, tuple(scopes) or spec.scopes)
-    return GrantEntry(selector, choice, scope, host_score(selector.host) + path_score(selector.path))
+    selector = override.selector
+    within = selector if override == endpoint else endpoint.selector
+    return GrantEntry(selector, within, scope, choice, override.score)
 
 
 def host_score(pattern: str) -> int:
@@ -101,58 +137,20 @@ class GrantTable:
     def match(self, place: Place) -> GrantChoice | None:
         """The grant whose token a request to this place carries."""
         for one in self._entries:
-            if one.selector.covers(place.host, place.port, place.path) and one.scope.admits(place):
+            if one.covers(place):
                 return one.choice
         return None
 
 
 def ambiguous(entries: Sequence[GrantEntry]) -> list[tuple[GrantEntry, GrantEntry]]:
-    """Pairs that one request could fall under with nothing to tell which is meant."""
+    """Pairs that one request could fall under with nothing to tell which token is meant."""
     return [
         (one, other)
         for index, one in enumerate(entries)
         for other in entries[index + 1 :]
         if one.score == other.score
-        and one.choice != other.choice
-        and one.selector.port == other.selector.port
-        and overlap(one.selector.host, other.selector.host)
-        and _paths_overlap(one.selector.path, other.selector.path)
+        and one.token != other.token
+        and agents_meet(one.scope.agents, other.scope.agents)
+        and selectors_meet(one.selector, other.selector)
+        and selectors_meet(one.within, other.within)
     ]
-
-
-def overlap(one: str, other: str) -> bool:
-    """Can some host match both patterns? Conservative: a doubt is a yes."""
-    return _labels_overlap(one.split("."), other.split("."))
-
-
-def _labels_overlap(one: Sequence[str], other: Sequence[str]) -> bool:
-    if not one or not other:
-        return not one and not other
-    if one[0] == "**":
-        return any(_labels_overlap(one[1:], other[count:]) for count in range(1, len(other) + 1))
-    if other[0] == "**":
-        return any(_labels_overlap(one[count:], other[1:]) for count in range(1, len(one) + 1))
-    return _label_overlap(one[0], other[0]) and _labels_overlap(one[1:], other[1:])
-
-
-def _label_overlap(one: str, other: str) -> bool:
-    wild = frozenset("*?[")
-    if not wild.intersection(one) and not wild.intersection(other):
-        return one == other
-    first, second = _ends(one), _ends(other)
-    shorter = min(len(first[0]), len(second[0]))
-    tail = min(len(first[1]), len(second[1]))
-    return first[0][:shorter] == second[0][:shorter] and (not tail or first[1][-tail:] == second[1][-tail:])
-
-
-def _ends(label: str) -> tuple[str, str]:
-    """What stands before the first wildcard and behind the last."""
-    places = [index for index, character in enumerate(label) if character in "*?[]"]
-    return (label, label) if not places else (label[: places[0]], label[places[-1] + 1 :])
-
-
-def _paths_overlap(one: str, other: str) -> bool:
-    if not one or not other or one == other:
-        return True
-    first, second = one.split("*", maxsplit=1)[0], other.split("*", maxsplit=1)[0]
-    return first.startswith(second) or second.startswith(first) if "*" in one + other else False

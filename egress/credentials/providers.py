@@ -17,18 +17,11 @@ from egress.credentials.document import (
     ProfileModel,
     ProviderModel,
     ProvidersModel,
-    TokenGrantModel,
     read_part,
 )
-from egress.credentials.grant_rules import (
-    AssertionSpec,
-    GrantEntry,
-    GrantSpec,
-    GrantTable,
-    ambiguous,
-    entry,
-    overlap,
-)
+from egress.credentials.grant_entries import grant_entries
+from egress.credentials.grant_rules import GrantEntry, GrantTable, ambiguous
+from egress.credentials.overlap import hosts_meet
 from egress.credentials.placeholder import reserved_key
 from egress.credentials.profiles import Catalogue, Profile, lint, read_directory, selectors
 from egress.credentials.scope import Scope, Selector
@@ -40,7 +33,6 @@ from egress.documents.yaml import Document, read
 from egress.policy.compiled import CompiledPolicy, Endpoint
 from egress.policy.document import EndpointModel
 from egress.policy.globs import GlobError
-from egress.sdk.http import TlsOptions
 
 BUILT_IN = frozenset(
     ("env", "file", "fd", "command", "aws_session", "oauth2", "google_service_account", "literal", "same_as")
@@ -189,7 +181,7 @@ class ProviderSet:
             return False
         mine = {one.name for one in self.providers if one.profile.credentialed}
         return any(
-            selector.port in endpoint.ports and overlap(selector.host, endpoint.host)
+            selector.port in endpoint.ports and hosts_meet(selector.host, endpoint.host)
             for name, where in places.items()
             if name in mine
             for selector in where
@@ -386,11 +378,20 @@ class _Reader:
     # grants ------------------------------------------------------------------------------------------------------
 
     def _grants(self, providers: Sequence[Provider]) -> list[GrantEntry]:
-        entries = [item for one in providers for item in _grant_entries(one, self._base)]
+        entries = [
+            item
+            for one in providers
+            for item in grant_entries(
+                one.name, one.profile.model.credentials, one.endpoints, _scope(one, ()), self._base
+            )
+        ]
+        places = {one.name: one.location for one in providers}
         for one, other in ambiguous(entries):
-            spec, rival = one.choice.spec, other.choice.spec
-            message = f"`{spec.provider}:{spec.credential}` and `{rival.provider}:{rival.credential}` can both apply"
-            self._found.append(error(Location(self._document.name), message, "give one of them a longer path or host"))
+            mine, rival = one.choice.spec, other.choice.spec
+            message = f"token grants `{mine.provider}:{mine.credential}` and `{rival.provider}:{rival.credential}`"
+            message += f" both apply to {other.selector.host}:{other.selector.port}{other.selector.path}"
+            hint = "give one of them a longer path or host, or attach them to different agents"
+            self._found.append(error(places[rival.provider], message, hint))
         return entries
 
 
@@ -443,35 +444,3 @@ def _derived(one: Provider) -> dict[str, object]:
     named = [item if isinstance(item, str) else item.path for item in one.profile.model.binaries]
     binaries = one.model.binaries or named or ["/**"]
     return {"endpoints": endpoints, "binaries": [{"path": path} for path in binaries]}
-
-
-def _grant_entries(one: Provider, base: Path) -> Iterator[GrantEntry]:
-    for credential in one.profile.model.credentials:
-        grant = credential.token_grant
-        if grant is None:
-            continue
-        spec = _grant_spec(one, credential, grant, base)
-        scope = _scope(one, ())
-        chosen: dict[Selector, GrantEntry] = {}
-        for selector in selectors(one.endpoints):
-            chosen[selector] = entry(selector, spec, scope, "", ())
-            for override in grant.audience_overrides:
-                host = override.host or selector.host
-                if override.port not in (0, selector.port) or not overlap(host, selector.host):
-                    continue
-                narrowed = Selector.of(host, selector.port, override.path or selector.path)
-                chosen[narrowed] = entry(narrowed, spec, scope, override.audience, override.scopes)
-        yield from chosen.values()
-
-
-def _grant_spec(one: Provider, credential: CredentialModel, grant: TokenGrantModel, base: Path) -> GrantSpec:
-    scheme, fields = next(iter(grant.assertion.items()), ("spiffe", {}))
-    files = (grant.tls.ca_file, grant.tls.client_cert, grant.tls.client_key)
-    tls = TlsOptions(*[base / text if text else None for text in files])
-    placement = Placement(credential.auth_style or "bearer", credential.header_name or "Authorization")
-    return GrantSpec(
-        one.name, credential.name, grant.token_endpoint, grant.audience, grant.jwt_svid_audience,
-        grant.client_assertion_type, tuple(grant.scopes), grant.cache_ttl_seconds, grant.cache_ttl_trust, grant.grant,
-        AssertionSpec(scheme, json.dumps(fields, sort_keys=True)), grant.client_id, grant.resource, tls, placement,
-        grant.requested_token_type, base,
-    )  # fmt: skip
