@@ -354,8 +354,8 @@ class Proxy:
         )
         plugins = plugins_of(settings)
         return Custody(
-            settings, lasting.cell, lasting.clock, lasting.events.emit, client, plugins,
-            allow_literal=self._flags.allow_literal_secrets,
+            settings, lasting.cell, lasting.clock, emit=lasting.events.emit, redact=lasting.events.use, http=client,
+            plugins=plugins, allow_literal=self._flags.allow_literal_secrets,
         )  # fmt: skip
 
     async def fetch_once(self) -> list[Mapping[str, object]]:

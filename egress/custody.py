@@ -2,6 +2,7 @@
 is named; part of the composition root."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -26,10 +27,11 @@ from egress.credentials.metadata_identity import IdentityTokens
 from egress.credentials.placeholder import alias
 from egress.credentials.providers import Provider, ProviderSet
 from egress.credentials.scope import Place
-from egress.credentials.snapshot import CredentialSnapshot
+from egress.credentials.snapshot import SCRUBBED_BYTES, CredentialSnapshot
 from egress.credentials.sources.registry import Sources, Surroundings
 from egress.credentials.store import CredentialStore, ProviderChanged, Staged
 from egress.events.event import Event, Severity, StateChange
+from egress.events.redact import Redactor
 from egress.extension.load import Plugins
 from egress.generation.cell import RuntimeCell
 from egress.generation.prepare import Candidate
@@ -73,19 +75,30 @@ class Custody:
     """One per process. `stage` waits and touches nothing live; `adopt` changes everything in one turn of the loop."""
 
     def __init__(
-        self, settings: Settings, cell: RuntimeCell, clock: Clock, emit: Callable[[Event], None], http: HttpClient,
-        plugins: Plugins, *, allow_literal: bool,
-    ) -> None:  # fmt: skip
+        self,
+        settings: Settings,
+        cell: RuntimeCell,
+        clock: Clock,
+        *,
+        emit: Callable[[Event], None],
+        redact: Callable[[Redactor], None],
+        http: HttpClient,
+        plugins: Plugins,
+        allow_literal: bool,
+    ) -> None:
+        """`redact` takes what keeps known values out of every event."""
         harden()
         self._cell = cell
         self._clock = clock
         self._emit = emit
         self._http = http
+        self._redact = redact
+        self._shown: tuple[str, ...] = ()
         self._settings = settings
         self._plugins = plugins
         self._around = Surroundings(http, clock, settings.state, allow_literal=allow_literal)
         self._store = CredentialStore(
-            Installation(settings.state), cell.refresh, clock, self._around.threads, self._changed
+            Installation(settings.state), self._install, clock, self._around.threads, self._changed
         )
         context = Sources(self._around, settings.state, plugins.sources).context()
         named = {"workload_api": settings.token_grants.workload_api}
@@ -110,13 +123,21 @@ class Custody:
         """Make it what is in force."""
         assert candidate.providers is not None
         self._providers, self._settings = candidate.providers, candidate.settings
-        self._cell.refresh(self._store.adopt(staged))
+        self._install(self._store.adopt(staged))
         self.grants.install(candidate.providers.grants)
         self._serve_metadata(candidate)
 
+    def _install(self, snapshot: CredentialSnapshot) -> None:
+        """Values for requests, and what no event may hold: these and the ones before them."""
+        self._cell.refresh(snapshot)
+        texts = tuple(one.secret.reveal() for one in snapshot.values() if one.scope is not None)
+        known = {text for text in (*self._shown, *texts) if len(text) >= SCRUBBED_BYTES}
+        self._shown = texts
+        self._redact(Redactor([re.compile("|".join(map(re.escape, sorted(known))))] if known else []))
+
     def revoke_all(self) -> None:
         """The providers file cannot be used: no static value is left; grants stay (decision 4)."""
-        self._cell.refresh(self._store.revoke_all())
+        self._install(self._store.revoke_all())
         detail = "the providers file is invalid: static credentials are revoked"
         self._emit(StateChange(self._clock.now(), "fail_closed", detail, Severity.HIGH))
 

@@ -73,7 +73,8 @@ def providers_of(settings: Settings, found: list[Diagnostic], *, allow_literal: 
     def make(specification: object, base: Path) -> SecretSource:
         return Sources(around, base, plugins.sources).nested(specification)
 
-    found += _assertion_faults(loaded, Assertions(dict.fromkeys(plugins.identities, _NoDocuments()), make, around.clock))
+    identities = dict.fromkeys(plugins.identities, _NoDocuments())
+    found += _assertion_faults(loaded, Assertions(identities, make, around.clock))
     return loaded
 
 
