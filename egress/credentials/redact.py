@@ -1,7 +1,14 @@
 """A request target without placeholders, as policy and logs see it. Syntax only: known or not makes no difference
 (credentials.md section 7)."""
 
-from egress.credentials.placeholder import SHOWN, contains_marker, find, has_raw_marker, percent_decoded
+from egress.credentials.placeholder import (
+    SHOWN,
+    contains_marker,
+    contains_marker_text,
+    find,
+    has_raw_marker,
+    percent_decoded,
+)
 
 
 def redact_target(path: str, query: str | None) -> tuple[str, str | None] | None:
@@ -13,7 +20,7 @@ def redact_target(path: str, query: str | None) -> tuple[str, str | None] | None
         query = _query(query)
         if query is None:
             return None
-    if not contains_marker(path.encode("ascii", "replace")):
+    if not contains_marker_text(path):
         return path, query
     segments = [_segment(segment) for segment in path.split("/")]
     if None in segments:
@@ -41,7 +48,7 @@ def _shown(raw: bytes) -> str | None:
 
 
 def _query(query: str) -> str | None:
-    if not contains_marker(query.encode("ascii", "replace")):
+    if not contains_marker_text(query):
         return query
     shown = []
     for item in query.split("&"):

@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from urllib.parse import quote_plus
 
-from egress.credentials.placeholder import contains_marker, has_raw_marker, percent_decoded
-from egress.credentials.rewrite import Failure, denial_of, substituted
+from egress.credentials.placeholder import ALIAS, contains_marker, has_raw_marker, percent_decoded
+from egress.credentials.rewrite import Failure, as_is, denial_of, substituted
 from egress.credentials.scan import marked
 from egress.credentials.snapshot import Fault, Resolver
 from egress.http.coding import decode_body, encode_body
@@ -17,10 +17,16 @@ from egress.policy.compiled import CredentialOptions
 
 _FORM = b"application/x-www-form-urlencoded"
 _JSON = frozenset((b"application/json", b"application/x-ndjson", b"application/ndjson", b"application/jsonl"))
-_TEXT = frozenset((b"application/xml", b"application/graphql", b"multipart/form-data", b"application/javascript"))
+_TEXT = frozenset((b"application/xml", b"application/graphql", b"application/javascript"))
+_MULTIPART = b"multipart/form-data"
 _FORM_SAFE = "-._*"
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Possessive, and the end of the text closes what nothing else does: a body full of quotes is read once.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _JSON_ESCAPE = re.compile(rb"\\u00([0-7][0-9A-Fa-f])|\\/")
+_ANY_ESCAPE = re.compile(rb"\\(?:u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_BOUNDARY = re.compile(rb""";[ \t]*boundary=("?)([0-9A-Za-z'()+_,./:=?-]{1,70})\1[ \t]*(?:;|\Z)""", re.IGNORECASE)
+_PART_FIELD = re.compile(rb"\r\n(content-[a-z-]+):[ \t]*([^\r\n]*)", re.IGNORECASE)
+_PLAIN_TRANSFER = frozenset((b"", b"7bit", b"8bit", b"binary"))
 
 
 def _denied(code: DenialCode, reason: str) -> Denial:
@@ -36,6 +42,13 @@ _ENCODED = _denied(
 )
 
 
+_UNDECODED = {
+    DenialCode.BODY_TOO_LARGE: DenialCode.CREDENTIAL_BODY_TOO_LARGE,
+    DenialCode.UNSUPPORTED_ENCODING: DenialCode.CREDENTIAL_BODY_UNSUPPORTED,
+}
+"""What a content coding that cannot be undone is called here; all else is invalid."""
+
+
 def rewrite_body(
     fields: tuple[FieldLine, ...], body: bytes, resolver: Resolver | None, options: CredentialOptions
 ) -> tuple[tuple[FieldLine, ...], bytes] | Denial:
@@ -48,10 +61,14 @@ def rewrite_body(
     if codings:
         decoded = decode_body(body, codings, ceiling)
         if isinstance(decoded, Malformed):
-            return _denied(DenialCode.CREDENTIAL_BODY_INVALID, decoded.reason)
+            code = _UNDECODED.get(decoded.code, DenialCode.CREDENTIAL_BODY_INVALID)
+            return _denied(code, decoded.reason)
         plain = decoded
-    kind = _media_type(fields)
-    rewritten = _rewritten(kind, plain, resolver)
+    kind = next((value for name, value in fields if name.lower() == b"content-type"), b"")
+    if _media_type(kind) == _MULTIPART:
+        rewritten = _multipart(kind, plain, resolver)
+    else:
+        rewritten = _rewritten(_media_type(kind), plain, resolver)
     if isinstance(rewritten, Denial):
         return rewritten
     if rewritten is plain:
@@ -66,7 +83,7 @@ def rewrite_text(text: str, resolver: Resolver | None) -> str | Failure:
     data = text.encode()
     looks_json = data.lstrip()[:1] in (b"{", b"[", b'"')
     replaced = (
-        _json_text(data, resolver, "websocket") if looks_json else substituted(data, resolver, bytes, "websocket")
+        _json_text(data, resolver, "websocket") if looks_json else substituted(data, resolver, as_is, "websocket")
     )
     if isinstance(replaced, Failure):
         return replaced
@@ -81,14 +98,13 @@ def _rewritten(kind: bytes, body: bytes, resolver: Resolver | None) -> bytes | D
     is_json = kind in _JSON or kind.endswith(b"+json")
     if not is_json and not kind.startswith(b"text/") and kind not in _TEXT and not kind.endswith(b"+xml"):
         return _UNSUPPORTED if marked(body) else body
-    if kind != b"multipart/form-data":
-        try:
-            body.decode()
-        except UnicodeDecodeError:
-            return _NOT_TEXT
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return _NOT_TEXT
     if not has_raw_marker(body):
         return _ENCODED if _hidden(body, is_json=is_json) else body
-    replaced = _json_text(body, resolver, "body") if is_json else substituted(body, resolver, bytes, "body")
+    replaced = _json_text(body, resolver, "body") if is_json else substituted(body, resolver, as_is, "body")
     if isinstance(replaced, Failure):
         return denial_of(replaced)
     return _ENCODED if _hidden(replaced, is_json=is_json) else replaced
@@ -106,23 +122,30 @@ def _hidden(body: bytes, *, is_json: bool) -> bool:
 
 def _json_text(body: bytes, resolver: Resolver | None, where: str) -> bytes | Failure:
     """Inside string literals values are escaped, elsewhere they stand as they are."""
-    pieces, position = [], 0
-    for start, end, quoted in _spans(body):
-        piece = substituted(body[start:end], resolver, _json_escaped if quoted else bytes, where)
-        if isinstance(piece, Failure):
-            return piece
-        pieces += [body[position:start], piece]
-        position = end
-    return b"".join([*pieces, body[position:]])
+    quoted = _quoted(body)
+
+    def encode(value: bytes, start: int) -> bytes:
+        return _json_escaped(value) if quoted(start) else value
+
+    view = None
+    if ALIAS in body and b"\\" in body:
+        # The letter of an escape is no part of the alias behind it.
+        view = _ANY_ESCAPE.sub(lambda match: bytes(len(match[0])), body)
+    return substituted(body, resolver, encode, where, view=view)
 
 
-def _spans(body: bytes) -> Iterator[tuple[int, int, bool]]:
-    position = 0
-    for match in _STRING.finditer(body):
-        yield position, match.start(), False
-        yield match.start(), match.end(), True
-        position = match.end()
-    yield position, len(body), False
+def _quoted(body: bytes) -> Callable[[int], bool]:
+    """Does a position lie inside a string literal? To be asked from front to back."""
+    literals = _STRING.finditer(body)
+    literal = next(literals, None)
+
+    def inside(position: int) -> bool:
+        nonlocal literal
+        while literal is not None and literal.end() <= position:
+            literal = next(literals, None)
+        return literal is not None and literal.start() < position
+
+    return inside
 
 
 def _json_escaped(value: bytes) -> bytes:
@@ -148,15 +171,42 @@ def _form(body: bytes, resolver: Resolver | None) -> bytes | Denial:
                 return _ENCODED
             items.append(item)
             continue
-        plain = substituted(percent_decoded(value.replace(b"+", b" ")), resolver, bytes, "body")
+        plain = substituted(percent_decoded(value.replace(b"+", b" ")), resolver, as_is, "body")
         if isinstance(plain, Failure):
             return denial_of(plain)
-        items.append(name + b"=" + quote_plus(plain, safe=_FORM_SAFE).encode())
+        items.append(name + b"=" + quote_plus(plain, safe=_FORM_SAFE).replace("~", "%7E").encode())
     return b"&".join(items)
 
 
-def _media_type(fields: tuple[FieldLine, ...]) -> bytes:
-    for name, value in fields:
-        if name.lower() == b"content-type":
-            return value.partition(b";")[0].strip().lower()
-    return b""
+def _multipart(kind: bytes, body: bytes, resolver: Resolver | None) -> bytes | Denial:
+    """Parts of text are treated as bodies of their type; no placeholder may stand anywhere else (RFC 7578)."""
+    if not marked(body):
+        return body
+    boundary = _BOUNDARY.search(kind)
+    if boundary is None:
+        return _denied(DenialCode.CREDENTIAL_BODY_INVALID, "a multipart body without a plain boundary")
+    delimiter = b"\r\n--" + boundary[2]
+    pieces = []
+    for number, piece in enumerate((b"\r\n" + body).split(delimiter)):
+        placed = _part(piece, resolver) if number and marked(piece) else piece
+        if isinstance(placed, Denial):
+            return placed
+        pieces.append(placed)
+    if marked(pieces[0]):
+        return _UNSUPPORTED
+    return delimiter.join(pieces)[2:]
+
+
+def _part(piece: bytes, resolver: Resolver | None) -> bytes | Denial:
+    head, end, content = piece.partition(b"\r\n\r\n")
+    fields = {name.lower(): value.strip().lower() for name, value in _PART_FIELD.findall(head)}
+    kind = _media_type(fields.get(b"content-type", b"text/plain"))
+    encoding = fields.get(b"content-transfer-encoding", b"")
+    if not end or marked(head) or encoding not in _PLAIN_TRANSFER:
+        return _UNSUPPORTED
+    placed = _rewritten(kind, content, resolver)
+    return placed if isinstance(placed, Denial) else head + end + placed
+
+
+def _media_type(value: bytes) -> bytes:
+    return value.partition(b";")[0].strip().lower()

@@ -67,6 +67,8 @@ class Limits:
     """Reply of a token endpoint. Beyond: 502 `token_grant_failed`."""
     assertion_bytes: int = 16 * KIB
     """An identity document. Beyond: 502 `token_grant_failed`."""
+    placed_bytes: int = 1 * MIB
+    """Bytes of values placed into one text. Beyond: 500 `credential_unavailable`."""
     mcp_sessions: int = 4096
     """MCP sessions whose owner is remembered. Beyond: the owner's own longest unused is forgotten, else anybody's."""
     mcp_session_seconds: float = 24 * 3600.0
