@@ -5,7 +5,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from egress.credentials.feeds import HandleTerms, Intake, Outlet
 from egress.credentials.handles import HandleInputs, epoch_of, handle
@@ -121,7 +121,8 @@ class CredentialStore:
             if running not in staged.lines:
                 running.stop()
         for running, feed in zip(staged.lines, staged.intake.feeds, strict=True):
-            running.line.feed = feed
+            # The source stays: it may remember what nobody else does, such as a refresh token it could not write.
+            running.line.feed = replace(feed, source=running.line.feed.source)
             if running.keeping is None:
                 running.keeping = asyncio.create_task(self._keep(running))
         self._intake, self._lines = staged.intake, staged.lines
@@ -344,7 +345,7 @@ class CredentialStore:
 
     def _tell_changes(self) -> None:
         providers = {provider: self._is_whole(provider) for provider in self._providers()}
-        for provider in self._told.keys() | providers.keys():
+        for provider in dict.fromkeys((*self._told, *providers)):
             available = providers.get(provider, False)
             if self._told.get(provider) is not available:
                 error = next((line.error for line in self._of(provider) if line.error), "")
