@@ -36,6 +36,7 @@ from egress.engine.stream import Stream
 from egress.engine.tunnel import Timeouts, Tunnel
 from egress.events.bus import EventBus
 from egress.events.event import Lifecycle, LifecycleStep, Severity, StateChange
+from egress.events.metrics import Metrics
 from egress.events.settings import (
     Compat,
     Compress,
@@ -64,7 +65,7 @@ from egress.model.message import RequestHead
 from egress.pipeline.ports import Services
 from egress.tls.ca import LocalAuthority, TrustFiles, open_authority, publish
 from egress.tls.cache import ContextCache
-from egress.upstream.chain import ChainDialer
+from egress.upstream.chain import ChainDialer, Dialled
 from egress.upstream.dial import Dialer, DialTimes
 from egress.upstream.health import Health
 from egress.upstream.plan import Hop, Routes
@@ -139,6 +140,7 @@ class Proxy:
         self._lasts: _Lasting | None = None
         self._started = 0.0
         self._operated = operated
+        self._metrics: Metrics | None = None
 
     def stop(self) -> None:
         """Drain; a second call ends at once."""
@@ -160,6 +162,8 @@ class Proxy:
             metrics_socket = Listener.bind(settings.metrics.address.host.name, settings.metrics.address.port)
         clock = SystemClock()
         sinks = build_sinks(_event_settings(settings), clock)
+        self._metrics = sinks.metrics
+        sinks.metrics.proxies(self._proxies_up)
         events = EventBus(sinks.all)
         events.emit(Lifecycle(clock.now(), LifecycleStep.START))
         own = [_bound(sock) for sock in (*sockets, *([metrics_socket] if metrics_socket else []))]
@@ -270,9 +274,15 @@ class Proxy:
             detail = f"upstream proxy {hop.name} is {'up' if up else 'down'}"
             events.emit(StateChange(clock.now(), word, detail, severity, extra=(("proxy", hop.name),)))
 
-        dialer = ChainDialer(_dialer(self._candidate.settings, loop), Health(loop.time, tell), loop, own=own)
+        dialer = ChainDialer(
+            _dialer(self._candidate.settings, loop), Health(loop.time, tell), loop, own=own, dialled=self._dialled
+        )
         dialer.install(self._candidate.routes, _dialer(self._candidate.settings, loop))
         return dialer
+
+    def _dialled(self, dialled: Dialled) -> None:
+        if self._metrics is not None:
+            self._metrics.dialled(dialled.via, dialled.outcome, dialled.seconds)
 
     async def _take_routes(self, lasting: _Lasting) -> None:
         """Tell of the corporate proxies, and start only with all of them where that is wanted."""
@@ -397,11 +407,13 @@ class Proxy:
 
     def upstream(self) -> Mapping[str, object]:
         """Corporate proxies and whether they answer."""
-        lasting = self._lasts
-        assert lasting is not None
-        return {
-            "proxies": [{"name": hop.name, "up": lasting.dialer.health.up(hop)} for hop in lasting.dialer.routes.hops]
-        }
+        return {"proxies": [{"name": name, "up": up} for name, up in self._proxies_up().items()]}
+
+    def _proxies_up(self) -> Mapping[str, bool]:
+        if self._lasts is None:
+            return {}
+        dialer = self._lasts.dialer
+        return {hop.name: dialer.health.up(hop) for hop in dialer.routes.hops}
 
     # the operator ------------------------------------------------------------------------------------------------
 

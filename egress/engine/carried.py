@@ -10,13 +10,16 @@ from egress.model.errors import Side
 
 class OriginStream(Stream):
     """A connection towards an origin. `route` is the way it took, `absolute` the field lines for a proxy that takes
-    requests in absolute-form, made anew for each request; None: the origin itself is at the other end."""
+    requests in absolute-form, made anew for each request; None: the origin itself is at the other end. `dial_seconds`
+    and `dial_attempts` say what it took to open it."""
 
-    __slots__ = ("_carrier", "absolute", "route")
+    __slots__ = ("_carrier", "absolute", "dial_attempts", "dial_seconds", "route")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop, Side.UPSTREAM)
         self.route: object = None
+        self.dial_seconds = 0.0
+        self.dial_attempts = 1
         self.absolute: Callable[[], bytes] | None = None
         self._carrier: Carrier | None = None
 

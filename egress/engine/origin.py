@@ -89,7 +89,15 @@ class OriginLink:
         if isinstance(stream, Denial):
             return stream
         self._parked = stream
+        self._tell_dial(stream)
         return None
+
+    def _tell_dial(self, stream: OriginStream) -> None:
+        """Events of this connection say how its origin was reached (UP-6)."""
+        peer = stream.peer_address if self.proxies is None else None
+        self._connection.context = replace(
+            self._connection.context, connect_seconds=stream.dial_seconds, attempts=stream.dial_attempts, address=peer
+        )
 
     def settle(self, scheme: Scheme) -> None:
         """The scheme is known now; from here on connections are shared with equal tunnels."""

@@ -286,6 +286,12 @@ class Stream(asyncio.Protocol):
         """True when nothing has happened to the connection that the next exchange on it would meet."""
         return not self.buffer and self.error is None and self.end is End.OPEN and not self.lost
 
+    @property
+    def peer_address(self) -> IpAddress | None:
+        """Who is at the other end of the connection itself."""
+        name = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return _ip(name[0]) if name else None
+
     def socket_pair(self) -> SocketPair:
         """The TCP 4-tuple, remote end first. Raises `OSError` when the peer is gone already."""
         names = None

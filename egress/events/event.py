@@ -37,6 +37,9 @@ class FlowContext:
     address: IpAddress | None = None
     proxies: str | None = None
     """Names of the corporate proxies on the way out, None when there are none."""
+    connect_seconds: float | None = None
+    """How long the dial took; None where a warm connection stood for it."""
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

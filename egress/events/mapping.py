@@ -165,6 +165,9 @@ class Mapper:
             unmapped["dial_mode"] = context.dial_mode.value
         if context.proxies is not None:
             unmapped["proxy_id"] = context.proxies
+        if context.connect_seconds is not None:
+            unmapped["connect_ms"] = round(context.connect_seconds * 1000, 3)
+            unmapped["attempts"] = context.attempts
         return Part(members, unmapped)
 
     def own(self, item: Numbered) -> tuple[Part, FlowContext | None]:

@@ -88,11 +88,26 @@ class Metrics:
         self._generation = 0
         self._origin = ("", "")
         self._gauges: list[_Gauge] = []
+        self._dials = _Counter("egress_upstream_dials", "Connections opened towards origins.", ("via", "outcome"))
+        self._dial_seconds: dict[tuple[str, str], _Histogram] = {}
+        self._proxies: Callable[[], Mapping[str, bool]] = dict
         self._registry: CollectorRegistry | None = None
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Show what `read` says whenever metrics are rendered."""
         self._gauges.append(_Gauge(name, text, read))
+
+    def dialled(self, via: str, outcome: str, seconds: float) -> None:
+        """A dial ended: through which proxies, or `direct`; how; after how long."""
+        key = (via, outcome)
+        self._dials.add(key)
+        histogram = self._dial_seconds.setdefault(key, _Histogram())
+        histogram.counts[bisect_left(BUCKETS, seconds)] += 1
+        histogram.total += seconds
+
+    def proxies(self, read: Callable[[], Mapping[str, bool]]) -> None:
+        """Show which corporate proxies are up whenever metrics are rendered."""
+        self._proxies = read
 
     def offer(self, item: Numbered) -> None:
         event = item[1]
@@ -170,6 +185,16 @@ class Metrics:
         for name, lane in self._lanes.items():
             durations.add_metric((name,), _cumulative(lane.durations), lane.durations.total)
         yield durations
+        dials = HistogramMetricFamily(
+            "egress_upstream_dial_seconds", "Dials towards origins.", labels=("via", "outcome")
+        )
+        for key, histogram in self._dial_seconds.items():
+            dials.add_metric(key, _cumulative(histogram), histogram.total)
+        yield dials
+        proxies = GaugeMetricFamily("egress_upstream_proxy_up", "Corporate proxies that answer.", labels=("proxy",))
+        for name, up in self._proxies().items():
+            proxies.add_metric((name,), float(up))
+        yield proxies
         for gauge in self._gauges:
             yield GaugeMetricFamily(gauge.name, gauge.help, value=gauge.read())
         yield GaugeMetricFamily("egress_generation", "Installed generation.", value=self._generation)
@@ -188,6 +213,7 @@ class Metrics:
             self._connection_bytes,
             self._findings,
             self._changes,
+            self._dials,
         )
 
     def _bytes(self) -> _Counter:

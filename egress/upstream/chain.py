@@ -40,6 +40,8 @@ class HopStream(Poolable, connect_client.Duplex, Protocol):
     sent: int
     route: object
     """The way it was dialled; the pool must not cross it."""
+    dial_seconds: float
+    dial_attempts: int
     absolute: Callable[[], bytes] | None
     """Field lines for a proxy that takes requests in absolute-form; None: it leads to the destination."""
 
@@ -61,6 +63,15 @@ class Attempt:
     hop: Hop
     seconds: float
     failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialled:
+    """One dial for metrics: `via` the names of the proxies or `direct`, `outcome` `ok` or a reason code."""
+
+    via: str
+    outcome: str
+    seconds: float
 
 
 @dataclass(slots=True)
@@ -121,13 +132,15 @@ class ChainDialer[S: HopStream]:
         loop: asyncio.AbstractEventLoop,
         tell: Callable[[Attempt], None] = lambda _attempt: None,
         own: Callable[[], Container[tuple[IpAddress, int]]] = tuple,
+        dialled: Callable[[Dialled], None] = lambda _dialled: None,
     ) -> None:
-        """`tell` hears of every attempt through proxies. `own` are our listeners: a proxy whose name leads to one of
-        them would be ourselves, and each connection would ask for the next."""
+        """`tell` hears of every attempt through proxies, `dialled` of every dial. `own` are our listeners: a proxy
+        whose name leads to one of them would be ourselves, and each connection would ask for the next."""
         self.routes = NO_ROUTES
         self.health = health
         self._dialer = dialer
         self._tell = tell
+        self._dialled = dialled
         self._own = own
         self._loop = loop
         self._authorizer = Authorizer(loop.time)
@@ -148,7 +161,7 @@ class ChainDialer[S: HopStream]:
         for _ in range(MAX_REPLANS):
             routes = self.routes
             route = plan(routes, pinned, ingress)
-            stream = await self._follow(route, pinned)
+            stream = await self._timed(route, pinned)
             if routes is self.routes or self.route(pinned, ingress) == route:
                 return stream
             if not isinstance(stream, Denial):
@@ -184,6 +197,19 @@ class ChainDialer[S: HopStream]:
         outcome.abort()
         return None
 
+    async def _timed(self, route: Route, pinned: PinnedDestination) -> S | Denial:
+        """Follow the route, and tell how it went."""
+        started = self._loop.time()
+        stream = await self._follow(route, pinned)
+        seconds = self._loop.time() - started
+        outcome = "ok"
+        if isinstance(stream, Denial):
+            outcome = stream.reason_code.value if stream.reason_code is not None else stream.code.word
+        else:
+            stream.dial_seconds = seconds
+        self._dialled(Dialled(str(route) if isinstance(route, Hops) else "direct", outcome, seconds))
+        return stream
+
     async def _follow(self, route: Route, pinned: PinnedDestination) -> S | Denial:
         match route:
             case Denial():
@@ -208,6 +234,7 @@ class ChainDialer[S: HopStream]:
             chain, place, share = step
             outcome = await self._attempt(chain, place, share, absolute=_is_absolute(route, chain))
             if not isinstance(outcome, tuple):
+                outcome.dial_attempts = budget.tried
                 return outcome
             budget.failed(chain, *outcome)
         assert budget.last is not None  # the first attempt always fits

@@ -285,7 +285,13 @@ def test_the_proxy_learns_the_checked_address_and_nothing_else(site: Site) -> No
     with Squid() as squid:  # of its own: others are asked for names
         with site.proxy(only(squid)) as proxy:
             assert site.get(proxy, "/private?token=1") == b"ok"
-            assert "corp" in [event.get("unmapped", {}).get("proxy_id") for event in proxy.wait_events(5)]
+            told = [event["unmapped"] for event in proxy.wait_events(5) if event.get("unmapped", {}).get("proxy_id")]
+            assert {one["proxy_id"] for one in told} == {"corp"}
+            assert all(one["attempts"] == 1 and 0 < one["connect_ms"] < 10_000 for one in told)
+            assert proxy.asked("/v1/upstream") == {"proxies": [{"name": "corp", "up": True}]}
+            metrics = proxy.asked("/metrics")
+            assert 'egress_upstream_proxy_up{proxy="corp"} 1.0' in metrics
+            assert re.search(r'egress_upstream_dials_total\{outcome="ok",via="corp"\} [1-9]', metrics)
         assert squid.saw(f"CONNECT 127.0.0.1:{site.tls.port} 200 -")
         assert not re.search(r"origin\.test|private|token", squid.asked())
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -172,6 +173,16 @@ class EgressProcess:
 
     def stderr(self) -> str:
         return self.stderr_file.read_text(errors="replace")
+
+    def asked(self, target: str, method: str = "GET") -> Any:
+        """What the operator socket answers: JSON, or the text of another type."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(10)
+            sock.connect(str(self.directory / "admin.sock"))
+            sock.sendall(f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            reply = b"".join(iter(lambda: sock.recv(65536), b""))
+        head, _, body = reply.partition(b"\r\n\r\n")
+        return json.loads(body) if b"application/json" in head else body.decode()
 
     def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Another command of the product that reads the same settings file."""
