@@ -257,12 +257,10 @@ async def test_a_provider_has_all_its_values_or_none(world: World) -> None:
 
 async def test_keep_for_keeps_it_so_long(world: World) -> None:
     source = Source()
-    await world.store.replace(Intake([feed(source, terms=often(("keep_for", 0.3)))]))
+    await world.store.replace(Intake([feed(source, terms=often(("keep_for", 0.4)))]))
     source.kind = "timeout"
-    await world.until(lambda: world.states["K"] == ("kept", "timeout"))
-    assert world.value() == "v1"
-    await world.until(lambda: world.states["K"] == ("unavailable", "timeout"))
-    assert world.value() is Fault.UNAVAILABLE
+    await world.until(lambda: (world.states["K"], world.value()) == (("kept", "timeout"), "v1"))
+    await world.until(lambda: (world.states["K"], world.value()) == (("unavailable", "timeout"), Fault.UNAVAILABLE))
 
 
 async def test_an_expired_value_is_none_without_a_fetch(world: World) -> None:
