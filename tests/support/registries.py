@@ -67,9 +67,19 @@ class _Quiet(BaseHTTPRequestHandler):
 
 class _Git(_Quiet):
     root: Path
+    basic: str
 
     def do_GET(self) -> None:
-        self._cgi()
+        wanted = f"Basic {base64.b64encode(self.basic.encode()).decode()}"
+        if self.basic and self.headers.get("Authorization") != wanted:
+            for _ in self.chunks():
+                pass
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="git"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            self._cgi()
 
     do_POST = do_GET
 
@@ -121,9 +131,10 @@ class _Git(_Quiet):
         self.wfile.write(b"0\r\n\r\n")
 
 
-def git_origin(root: Path, context: ssl.SSLContext) -> TlsServer:
-    """Serves every bare repository below `root` with `git http-backend`, pushes included."""
-    return TlsServer(type("Git", (_Git,), {"root": root}), context)
+def git_origin(root: Path, context: ssl.SSLContext, basic: str = "") -> TlsServer:
+    """Serves every bare repository below `root` with `git http-backend`, pushes included; to whoever says
+    `basic`, `user:password`, or to all."""
+    return TlsServer(type("Git", (_Git,), {"root": root, "basic": basic}), context)
 
 
 def npm_origin(context: ssl.SSLContext, host: str, package: str, version: str = "1.0.0") -> TlsServer:
