@@ -92,10 +92,16 @@ class IdentityDocuments(Protocol):
         ...
 
 
+def _no_bundle(specification: object) -> SecretSource:
+    del specification
+    raise BadSpec("sources of several values are not available here")
+
+
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What a source may use. `base` is the directory that relative paths are relative to, `source` makes a source of
-    a nested specification such as `{file: token}`; it raises `BadSpec`."""
+    """What a source may use. `base` is the directory that relative paths are relative to. `source` makes a source of
+    one value of a nested specification such as `{file: token}`, `bundle` one of several values such as
+    `{aws_session: {}}`; both raise `BadSpec`."""
 
     http: HttpClient
     environment: Mapping[str, str] = field(repr=False)
@@ -105,6 +111,7 @@ class SourceContext:
     run_blocking: RunBlocking
     source: Callable[[object], SecretSource]
     allow_literal: bool = False
+    bundle: Callable[[object], SecretSource] = _no_bundle
 
 
 type SourceFactory = Callable[[Mapping[str, object], SourceContext], SecretSource]

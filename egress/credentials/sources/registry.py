@@ -111,12 +111,19 @@ class Sources:
         reading = Reading(spec.text("json", ""), spec.flag("base64"), spec.text("strip", "newline"))
         return _Single(self.make(schemes[0], specification[schemes[0]]), reading)
 
+    def bundle(self, specification: object) -> SecretSource:
+        """The source of several values from `{scheme: fields}`. Raises `BadSpec`."""
+        if not isinstance(specification, Mapping) or len(specification) != 1:
+            raise BadSpec("needs exactly one source")
+        scheme, fields = next(iter(specification.items()))
+        return self.make(str(scheme), fields)
+
     def context(self) -> SourceContext:
         """What one source may use."""
         around = self._around
         return SourceContext(
             around.http, around.environment, around.clock, self._base, around.state_dir, _OneThread(around.threads),
-            self.nested, around.allow_literal,
+            self.nested, around.allow_literal, self.bundle,
         )  # fmt: skip
 
     def _factory(self, scheme: str) -> SourceFactory:
