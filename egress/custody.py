@@ -153,7 +153,7 @@ class Custody:
     def environment(self, agent: AgentName) -> dict[str, str]:
         """Placeholders, and where cloud SDKs ask. Nothing in it is a secret."""
         snapshot = self._cell.credentials or CredentialSnapshot.empty()
-        shapes = {one.key: one.shape for one in snapshot.values()}
+        shapes = {key: one.shape for key, one in snapshot.served(agent).items()}
         found = {
             key: alias(text, shapes[key]) if shapes[key] else text for key, text in snapshot.placeholders(agent).items()
         }

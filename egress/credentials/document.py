@@ -2,20 +2,21 @@
 token-grants.md 2, 7.1). How keys go together is said in `profiles` and `providers`."""
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from egress.documents.location import KeyPath
 from egress.documents.units import read_duration
 from egress.policy.document import BinaryModel, EndpointModel
 
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\Z")
 _ENV_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z")
+_METHOD = re.compile(r"[A-Z][A-Z-]{0,31}\Z")
 _CATEGORIES = ("other", "inference", "agent", "source_control", "messaging", "data", "knowledge")
 MAX_KEY = 256
+MAX_CREDENTIALS = 32
+MAX_CONFIG = 64
 
 
 def _read_id(value: object) -> str:
@@ -30,8 +31,13 @@ def _read_name(value: object) -> str:
     return value
 
 
+def is_key(text: str) -> bool:
+    """May it be the name of an environment variable?"""
+    return _ENV_KEY.match(text) is not None and len(text) <= MAX_KEY
+
+
 def _read_key(value: object) -> str:
-    if not isinstance(value, str) or not _ENV_KEY.match(value) or len(value) > MAX_KEY:
+    if not isinstance(value, str) or not is_key(value):
         raise ValueError("must be the name of an environment variable\nletters, digits and `_`, no digit first")
     return value
 
@@ -41,6 +47,12 @@ def _read_category(value: object) -> str:
     if text not in _CATEGORIES:
         raise ValueError(f"must be one of {', '.join(_CATEGORIES)}")
     return text
+
+
+def _read_method(value: object) -> str:
+    if not isinstance(value, str) or not _METHOD.match(value):
+        raise ValueError("must be a request method\nsuch as `GET`, in upper case")
+    return value
 
 
 def _read_period(value: object) -> float | None:
@@ -66,6 +78,7 @@ def _read_strip(value: object) -> str:
 type Id = Annotated[str, BeforeValidator(_read_id)]
 type Name = Annotated[str, BeforeValidator(_read_name)]
 type EnvKey = Annotated[str, BeforeValidator(_read_key)]
+type Method = Annotated[str, BeforeValidator(_read_method)]
 type Period = Annotated[float | None, BeforeValidator(_read_period)]
 type Seconds = Annotated[float, BeforeValidator(read_duration)]
 type OnFailure = Annotated[tuple[str, float], BeforeValidator(_read_on_failure)]
@@ -96,8 +109,8 @@ class RefreshModel(Model):
     ]  # fmt: skip
     token_url: str = ""
     scopes: list[str] = Field(default_factory=list)
-    refresh_before_seconds: int = 300
-    max_lifetime_seconds: int = 3600
+    refresh_before_seconds: Annotated[int, Field(ge=0)] = 300
+    max_lifetime_seconds: Annotated[int, Field(gt=0)] = 3600
     material: list[MaterialModel] = Field(default_factory=list)
     additional_outputs: list[OutputModel] = Field(default_factory=list)
 
@@ -130,6 +143,8 @@ class TokenGrantModel(Model):
     client_id: str = ""
     resource: str = ""
     requested_token_type: str = ""
+    token_endpoint_bound: bool = False
+    """The token endpoint may be on a host that the grant is for."""
     tls: GrantTlsModel = GrantTlsModel()
 
 
@@ -163,9 +178,9 @@ class ProfileModel(Model):
     scope: str = ""
     inference_capable: bool = False
     strict: bool = False
-    config: list[EnvKey] = Field(default_factory=list)
-    """Environment keys that hold no secret; placeholders too, but for those that SDKs read at start-up."""
-    credentials: list[CredentialModel] = Field(default_factory=list)
+    facts: list[str] = Field(default_factory=list)
+    """What the `config` of an instance may say, where that is told by the proxy itself and not by placeholders."""
+    credentials: Annotated[list[CredentialModel], Field(max_length=MAX_CREDENTIALS)] = Field(default_factory=list)
     discovery: DiscoveryModel = DiscoveryModel()
     endpoints: list[EndpointModel] = Field(default_factory=list)
     binaries: list[str | BinaryModel] = Field(default_factory=list)
@@ -179,19 +194,17 @@ class DefaultsModel(Model):
     retain: Literal["current", "generations"] = "current"
 
 
-MODIFIERS = frozenset(
-    ("json", "base64", "strip", "refresh", "expires", "refresh_before", "timeout", "on_failure")
-)
+MODIFIERS = frozenset(("json", "base64", "strip", "refresh", "expires", "refresh_before", "timeout", "on_failure"))
 """Keys of a value that say how it is read and kept, whatever its source."""
 
 
 class ModifiersModel(Model):
-    """What stands beside the source of a value."""
+    """What stands beside the source of a value. What is not written there is the file's default."""
 
     json_pointer: str = Field("", alias="json")
     base64: bool = False
     strip: Annotated[str, BeforeValidator(_read_strip)] = "newline"
-    refresh: Period | Literal["default"] = "default"
+    refresh: Period = None
     expires: str = ""
     refresh_before: Seconds = 300.0
     timeout: Seconds | None = None
@@ -205,28 +218,19 @@ class ProviderModel(Model):
     bundle: dict[str, Any] | None = None
     endpoints: list[EndpointModel] = Field(default_factory=list)
     binaries: list[str] = Field(default_factory=list)
-    methods: list[str] = Field(default_factory=list)
+    methods: list[Method] = Field(default_factory=list)
     attach: list[str] = Field(default_factory=list)
     inject: Literal["never", "if_absent", "always"] = "never"
     basic_username: str = ""
     epoch: int = 0
-    config: dict[str, str] = Field(default_factory=dict)
+    config: Annotated[dict[str, str], Field(max_length=MAX_CONFIG)] = Field(default_factory=dict)
     handle: Literal["stable", "revision"] | None = None
 
 
 class ProvidersModel(Model):
     version: Literal[1]
-    sandbox_id: str = ""
+    sandbox_id: Annotated[str, Field(max_length=128)] = ""
     profile_dirs: list[str] = Field(default_factory=list)
     defaults: DefaultsModel = DefaultsModel()
     handle_key: dict[str, Any] | None = None
     providers: list[ProviderModel] = Field(default_factory=list)
-
-
-def read_part[Part: Model](model: type[Part], data: Mapping[str, Any]) -> Part | list[tuple[KeyPath, str]]:
-    """A part of a document that stands as a plain mapping in its model; or what is wrong with it, and where."""
-    try:
-        return model.model_validate(data)
-    except ValidationError as problem:
-        details = problem.errors(include_url=False, include_input=False, include_context=False)
-        return [(detail["loc"], detail["msg"].removeprefix("Value error, ").partition("\n")[0]) for detail in details]

@@ -194,6 +194,5 @@ def _fixed(providers: ProviderSet) -> tuple[Credential, ...]:
     return tuple(
         Credential(one.name, key, Secret(text), None)
         for one in providers.providers
-        for key, text in one.config.items()
-        if key in one.profile.model.config
+        for key, text in one.fixed.items()
     )

@@ -60,9 +60,7 @@ class MetadataView:
     def of(snapshot: CredentialSnapshot, agent: str, clouds: Clouds) -> "MetadataView":
         """What one agent may be told: of each provider that serves it, the placeholders."""
         named = snapshot.placeholders(agent)
-        tokens = {
-            one.key: Token(one.provider, named[one.key], one.expires) for one in snapshot.values() if one.key in named
-        }
+        tokens = {key: Token(one.provider, named[key], one.expires) for key, one in snapshot.served(agent).items()}
         return MetadataView(snapshot.revision != 0, clouds, tokens)
 
     def token(self, keys: tuple[str, ...], now: float) -> Token | None:

@@ -4,67 +4,32 @@ bring to the policy (credentials.md 12 and 15). Fetches nothing."""
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any
 
-from egress.credentials.document import (
-    MODIFIERS,
-    CredentialModel,
-    DefaultsModel,
-    ModifiersModel,
-    ProfileModel,
-    ProviderModel,
-    ProvidersModel,
-    read_part,
-)
+from egress.credentials.document import CredentialModel, ProviderModel, ProvidersModel
 from egress.credentials.grant_entries import grant_entries
 from egress.credentials.grant_rules import GrantEntry, GrantTable, ambiguous
-from egress.credentials.overlap import hosts_meet
-from egress.credentials.placeholder import reserved_key
-from egress.credentials.profiles import Catalogue, Profile, lint, read_directory, selectors
+from egress.credentials.overlap import agents_meet, hosts_meet, selectors_meet
+from egress.credentials.profile_rules import INSPECTED
+from egress.credentials.profiles import Catalogue, Profile, lint, profile_of, read_directory, selectors
+from egress.credentials.provider_rules import Instance
 from egress.credentials.scope import Scope, Selector
-from egress.credentials.snapshot import Placement
-from egress.documents.diagnostic import Diagnostic, error, has_errors
-from egress.documents.location import KeyPath, Location
+from egress.credentials.snapshot import SCRUBBED_BYTES, Placement, namespaced
+from egress.credentials.source_specs import BUILT_IN, SourceSpec, read_source
+from egress.documents.diagnostic import Diagnostic, error, has_errors, warning
+from egress.documents.findings import Findings
+from egress.documents.location import KeyPath, Location, SourceMap, Spot
 from egress.documents.validate import validate
 from egress.documents.yaml import Document, read
 from egress.policy.compiled import CompiledPolicy, Endpoint
 from egress.policy.document import EndpointModel
-from egress.policy.globs import GlobError
 
-BUILT_IN = frozenset(
-    ("env", "file", "fd", "command", "aws_session", "oauth2", "google_service_account", "literal", "same_as")
-)
-PLUGINS = {
-    "keyring": "egress-secrets-keyring", "vault": "egress-secrets-vault",
-    "aws_secrets_manager": "egress-secrets-aws", "gcp_adc": "a plugin of yours",
-}  # fmt: skip
-FORBIDDEN_KEYS = frozenset(
-    ("PATH", "IFS", "ENV", "BASH_ENV", "SHELL", "HOME", "USER", "NODE_OPTIONS", "GIT_SSH_COMMAND")
-)
-FORBIDDEN_PREFIXES = ("LD_", "DYLD_", "PYTHON", "SSL_CERT_", "OPENSHELL_")
-FORBIDDEN_SUFFIXES = ("_PROXY", "_proxy")
+__all__ = ["PREFIX", "Provider", "ProviderSet", "Slot", "SourceSpec", "entry_name", "load_providers"]
+
 PREFIX = "_provider_"
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSpec:
-    """Where a value comes from, as written: the factory of `scheme` reads `fields`. The rest says how what it gives is
-    read and kept. Times in seconds; `refresh` None is never; `on_failure` is a word and the seconds of `keep_for`."""
-
-    scheme: str
-    fields: Any
-    location: Location
-    json: str = ""
-    base64: bool = False
-    strip: str = "newline"
-    refresh: float | None = 900.0
-    expires: str = ""
-    refresh_before: float = 300.0
-    timeout: float = 10.0
-    on_failure: tuple[str, float] = ("revoke", 0.0)
+_AWS_KEYS = "AWS_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +61,12 @@ class Provider:
     config: Mapping[str, str]
     managed: bool
     """Placeholders are stable handles."""
-    location: Location
+    place: Document
+    """Its part of the providers file."""
+
+    @property
+    def location(self) -> Location:
+        return self.place.locate(())
 
     @property
     def endpoints(self) -> list[EndpointModel]:
@@ -109,6 +79,38 @@ class Provider:
         declared = list(self.profile.keys)
         return declared if self.bundle is not None else [key for key in declared if key in self.values]
 
+    @property
+    def fixed(self) -> dict[str, str]:
+        """Keys of its `config` that workloads get placeholders for. What is a fact to the proxy itself is none."""
+        return {key: text for key, text in self.config.items() if key not in self.profile.model.facts}
+
+    @property
+    def limits(self) -> Scope:
+        """Who may use it, and how; it leads nowhere."""
+        return self.scope(())
+
+    def scope(self, where: tuple[Selector, ...]) -> Scope:
+        model = self.model
+        return Scope(where, tuple(model.binaries), frozenset(model.methods), tuple(model.attach))
+
+    def entry(self) -> Document:
+        """Its entry of the policy, as a document that remembers where the endpoints were written."""
+        own = bool(self.profile.model.endpoints)
+        written = (self.profile.document if own else self.place).part(("endpoints",))
+        endpoints = [
+            {"enforcement": "enforce"} | given if given.get("protocol", "").lower() in INSPECTED else given
+            for given in written.data
+        ]
+        named = [item if isinstance(item, str) else item.path for item in self.profile.model.binaries]
+        binaries = [{"path": path} for path in named or self.model.binaries or ["/**"]]
+        name = entry_name(self.name)
+        data = {"version": 1, "network_policies": {name: {"endpoints": endpoints, "binaries": binaries}}}
+        root = written.source.root
+        entry = Spot(root.start, {"endpoints": root.start}, {"endpoints": root})
+        entries = Spot(root.start, {name: root.start}, {name: entry})
+        top = Spot(root.start, {"network_policies": root.start}, {"network_policies": entries})
+        return Document(written.name, data, SourceMap(written.name, top))
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderSet:
@@ -120,6 +122,7 @@ class ProviderSet:
     handle_key: SourceSpec | None
     base: Path
     digest: str
+    """Of the file and of every profile that it uses."""
     files: tuple[Path, ...]
     diagnostics: tuple[Diagnostic, ...] = ()
     grants: GrantTable = field(default_factory=lambda: GrantTable(()))
@@ -127,19 +130,10 @@ class ProviderSet:
     def find(self, name: str) -> Provider | None:
         return next((one for one in self.providers if one.name == name), None)
 
-    def derived_policy(self, names: Collection[str]) -> Document | None:
-        """A policy document with an entry `_provider_<name>` for each named provider that has endpoints; None without
-        any.
-
-        Profiles that name no binaries are for every one that the instance names, or all.
-        """
-        entries = {entry_name(one.name): _derived(one) for one in self.providers if one.name in names and one.endpoints}
-        if not entries:
-            return None
-        text = json.dumps({"version": 1, "network_policies": entries})  # which is YAML too
-        found = read(text.encode(), "providers")
-        assert isinstance(found, Document)
-        return found
+    def derived_policy(self, names: Collection[str]) -> tuple[Document, ...]:
+        """A policy document with the entry `_provider_<name>` for each named provider that has endpoints. Its programs
+        are those of the profile, or else those of the instance, or all."""
+        return tuple(one.entry() for one in self.providers if one.name in names and one.endpoints)
 
     def selectors(self, policies: Iterable[CompiledPolicy]) -> Mapping[str, tuple[Selector, ...]]:
         """Provider to where its credentials may go: its own endpoints, or those of the policies that bind it."""
@@ -160,19 +154,13 @@ class ProviderSet:
         taken: set[str] = set()
         found: list[Slot] = []
         for one in self.providers:
+            placed: set[str] = set()
             for key in one.keys:
-                exported = key if key not in taken else f"{key}__{one.name.replace('-', '_').replace('.', '_')}"
+                exported = key if key not in taken else namespaced(key, one.name)
                 taken.add(exported)
                 where = _narrowed(one, key, places[one.name])
-                if not where:
-                    continue
-                credential = one.profile.keys[key]
-                found.append(
-                    Slot(
-                        one.name, key, exported, one.values.get(key), _scope(one, where), _placement(one, credential),
-                        credential.placeholder_prefix, tuple((item.host, item.port, item.path) for item in where),
-                    )
-                )  # fmt: skip
+                if where:
+                    found.append(_slot(one, key, exported, where, placed))
         return tuple(found)
 
     def credentialed(self, endpoint: Endpoint, places: Mapping[str, tuple[Selector, ...]]) -> bool:
@@ -194,7 +182,7 @@ def entry_name(provider: str) -> str:
     return PREFIX + (text.strip("_") or "unnamed")
 
 
-def load_providers(file: Path, schemes: AbstractSet[str] = BUILT_IN) -> ProviderSet | tuple[Diagnostic, ...]:
+def load_providers(file: Path, schemes: Collection[str] = BUILT_IN) -> ProviderSet | tuple[Diagnostic, ...]:
     """Read a providers file and its profiles; a tuple holds all problems. `schemes`: the sources that can be made."""
     try:
         text = file.read_bytes()
@@ -222,67 +210,78 @@ def profile_directories(file: Path) -> list[Path]:
 class _Reader:
     """One reading of one file."""
 
-    def __init__(self, file: Path, document: Document, model: ProvidersModel, schemes: AbstractSet[str]) -> None:
+    def __init__(self, file: Path, document: Document, model: ProvidersModel, schemes: Collection[str]) -> None:
         self._document = document
         self._model = model
         self._schemes = schemes
         self._base = file.parent
         self._files = [file]
-        self._found: list[Diagnostic] = []
+        self._findings = Findings(document)
 
     def read(self) -> ProviderSet | tuple[Diagnostic, ...]:
         catalogue = self._catalogue()
-        providers = [
-            one for index, model in enumerate(self._model.providers)
-            if (one := self._provider(index, model, catalogue)) is not None
-        ]  # fmt: skip
+        read = [self._provider(index, model, catalogue) for index, model in enumerate(self._model.providers)]
+        providers = [one for one in read if one is not None]
         self._named_twice()
-        self._same_keys(providers)
-        handle_key = None
-        if self._model.handle_key is not None:
-            handle_key = self._source(self._model.handle_key, ("handle_key",))
+        for one, other in combinations(providers, 2):
+            self._shared_keys(one, other)
+        handle_key = self._source(("handle_key",), None) if self._model.handle_key is not None else None
         grants = self._grants(providers)
-        if has_errors(self._found):
-            return tuple(self._found)
+        found = tuple(self._findings.diagnostics)
+        if has_errors(found):
+            return found
         return ProviderSet(
             tuple(providers), self._model.sandbox_id, self._model.defaults.retain, handle_key, self._base,
-            self._digest(providers), tuple(self._files), tuple(self._found), GrantTable(grants),
+            self._digest(providers), tuple(self._files), found, GrantTable(grants),
         )  # fmt: skip
 
-    def _digest(self, providers: Sequence[Provider]) -> str:
-        read_from = [self._document.data, *(one.profile.document.data for one in providers)]
-        return hashlib.sha256(json.dumps(read_from, sort_keys=True, default=str).encode()).hexdigest()
+    def _digest(self, providers: Iterable[Provider]) -> str:
+        content = [self._document.data, *[one.profile.document.data for one in providers]]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     def _catalogue(self) -> Catalogue:
-        own: list[Profile] = []
-        for text in self._model.profile_dirs:
+        own: dict[str, Profile] = {}
+        for index, text in enumerate(self._model.profile_dirs):
             directory = self._base / text
             self._files.append(directory)
             profiles, found = read_directory(directory)
-            own += profiles
-            self._found += found
-        return Catalogue(own)
-
-    def _error(self, path: KeyPath, message: str, hint: str = "") -> None:
-        self._found.append(error(self._document.locate(path), message, hint))
+            self._findings.diagnostics.extend(found)
+            for profile in profiles:
+                first = own.setdefault(profile.id, profile)
+                if first is not profile:
+                    says = f"`{profile.id}` in {profile.document.name} is defined in {first.document.name} already"
+                    self._findings.error(("profile_dirs", index), says)
+        return Catalogue(list(own.values()))
 
     def _named_twice(self) -> None:
-        seen: dict[str, int] = {}
+        seen: dict[str, str] = {}
         for index, model in enumerate(self._model.providers):
-            if entry_name(model.name) in seen:
-                self._error(("providers", index, "name"), f"the provider `{model.name}` is named twice")
-            seen[entry_name(model.name)] = index
+            first = seen.setdefault(entry_name(model.name), model.name)
+            if model.name in [one.name for one in self._model.providers[:index]]:
+                self._findings.error(("providers", index, "name"), f"`{model.name}` is named twice")
+            elif first != model.name:
+                self._findings.error(("providers", index, "name"), f"`{model.name}` is too much like `{first}`")
 
-    def _same_keys(self, providers: Sequence[Provider]) -> None:
-        """AWS identities may share names, since the signer knows whose it wants; others would shadow each other."""
-        owners: dict[str, str] = {}
-        for one in providers:
-            for key in one.keys:
-                owner = owners.setdefault(key, one.name)
-                if owner != one.name and not key.startswith("AWS_"):
-                    message = f"the providers `{owner}` and `{one.name}` both have the key `{key}`"
-                    hint = "use a profile with other `env_vars` for one of them"
-                    self._found.append(error(one.location, message, hint))
+    def _shared_keys(self, one: Provider, other: Provider) -> None:
+        """An agent has one value of a key. AWS identities may share names, since the signer goes by the endpoint."""
+        shared = [key for key in one.keys if key in other.keys]
+        if shared and agents_meet(one.model.attach, other.model.attach):
+            if any(not key.startswith(_AWS_KEYS) for key in shared):
+                message = f"the providers `{one.name}` and `{other.name}` both have the key `{shared[0]}`"
+                hint = "attach them to different agents, or use a profile with other `env_vars`"
+                self._tell(other.location, message, hint)
+            elif _meet(one.endpoints, other.endpoints):
+                message = f"the providers `{one.name}` and `{other.name}` would both sign for the same endpoints"
+                hint = "give them different `endpoints`, or attach them to different agents"
+                self._tell(other.location, message, hint)
+        fixed = [key for key in one.fixed if key in other.fixed or key in other.keys]
+        fixed += [key for key in other.fixed if key in one.keys]
+        if fixed:
+            message = f"the providers `{one.name}` and `{other.name}` both have the key `{fixed[0]}`"
+            self._tell(other.location, message, "leave it out of one `config`")
+
+    def _tell(self, place: Location, message: str, hint: str) -> None:
+        self._findings.diagnostics.append(error(place, message, hint))
 
     # one provider ------------------------------------------------------------------------------------------------
 
@@ -291,89 +290,44 @@ class _Reader:
         profile = self._profile(model, at, catalogue)
         if profile is None:
             return None
-        if profile.model.endpoints and model.endpoints:
-            self._error((*at, "endpoints"), f"the profile `{profile.id}` has endpoints of its own")
+        Instance(model, at, profile, self._findings).check()
         values = {
             key: spec
-            for key, given in model.values.items()
-            if (spec := self._value(profile, key, given, (*at, "values", key))) is not None
+            for key in model.values
+            if (spec := self._source((*at, "values", key), profile.keys.get(key))) is not None
         }
-        bundle = self._source(model.bundle, (*at, "bundle")) if model.bundle is not None else None
-        if model.bundle is not None and model.values:
-            self._error((*at, "bundle"), "`bundle` and `values` exclude each other")
-        for key in model.config:
-            if key in profile.keys:
-                self._error((*at, "config", key), "is a credential of the profile", "give it under `values`")
-        self._limits(model, at)
-        self._complete(profile, model, at)
-        handle = model.handle or self._model.defaults.handle
-        return Provider(
-            model.name, model, profile, values, bundle, model.config, handle == "stable", self._document.locate(at)
-        )
+        bundle = self._source((*at, "bundle"), None) if model.bundle is not None else None
+        managed = (model.handle or self._model.defaults.handle) == "stable"
+        place = self._document.part(at)
+        return Provider(model.name, model, profile, values, bundle, model.config, managed, place)
 
     def _profile(self, model: ProviderModel, at: KeyPath, catalogue: Catalogue) -> Profile | None:
+        path = (*at, "profile")
         if isinstance(model.profile, str):
             found = catalogue.find(model.profile)
             if found is None:
                 hint = f"profiles: {', '.join(catalogue.names)}"
-                self._error((*at, "profile"), f"there is no profile `{model.profile}`", hint)
+                self._findings.error(path, f"there is no profile `{model.profile}`", hint)
             return found
-        inline = read_part(ProfileModel, {"id": "inline", "display_name": model.name, **model.profile})
-        if not isinstance(inline, ProfileModel):
-            for path, message in inline:
-                self._error((*at, "profile", *path), message)
-            return None
-        profile = Profile(inline, self._document, (*at, "profile"))
-        problems = tuple(lint(profile))
-        self._found += problems
-        return None if has_errors(problems) else profile
+        written = self._document.part(path)
+        named = {"id": "inline", "display_name": model.name}
+        inline = profile_of(replace(written, data=named | written.data))
+        if isinstance(inline, Profile):
+            self._findings.diagnostics.extend(lint(inline))
+            return inline
+        self._findings.diagnostics.extend(inline)
+        return None
 
-    def _limits(self, model: ProviderModel, at: KeyPath) -> None:
-        try:
-            Scope((), tuple(model.binaries), frozenset(), tuple(model.attach))
-        except GlobError as problem:
-            self._error(at, str(problem))
-        for index, endpoint in enumerate(model.endpoints):
-            for port in endpoint.effective_ports or [0]:
-                try:
-                    Selector.of(endpoint.host, port, endpoint.path)
-                except ValueError as problem:
-                    self._error((*at, "endpoints", index), str(problem))
-
-    def _complete(self, profile: Profile, model: ProviderModel, at: KeyPath) -> None:
-        """Required credentials that nothing gives."""
-        if model.bundle is not None:
-            return
-        for one in profile.model.credentials:
-            if one.required and one.env_vars and one.token_grant is None and not set(one.env_vars) & set(model.values):
-                hint = f"give `{one.env_vars[0]}` under `values`"
-                self._error(at, f"the profile `{profile.id}` requires the credential `{one.name}`", hint)
-
-    def _value(self, profile: Profile, key: str, given: Mapping[str, Any], at: KeyPath) -> SourceSpec | None:
-        if key not in profile.keys:
-            self._error(at, f"the profile `{profile.id}` declares no key `{key}`", f"keys: {', '.join(profile.keys)}")
-        if reserved_key(key) or forbidden_key(key):
-            self._error(at, f"the key `{key}` may not be set for workloads")
-        return self._source(given, at)
-
-    def _source(self, given: Mapping[str, Any], at: KeyPath) -> SourceSpec | None:
-        schemes = [key for key in given if key not in MODIFIERS]
-        if len(schemes) != 1:
-            self._error(at, "needs exactly one source", f"one of {', '.join(sorted(self._schemes))}")
-            return None
-        scheme = schemes[0]
-        if scheme not in self._schemes:
-            known = f"sources: {', '.join(sorted(self._schemes))}"
-            plugin = PLUGINS.get(scheme)
-            hint = f"install {plugin} and list it in `plugins.enabled`" if plugin else known
-            self._error((*at, scheme), f"there is no source `{scheme}`", hint)
-            return None
-        modifiers = read_part(ModifiersModel, {key: given[key] for key in given if key in MODIFIERS})
-        if not isinstance(modifiers, ModifiersModel):
-            for path, message in modifiers:
-                self._error((*at, *path), message)
-            return None
-        return _spec(scheme, given[scheme], self._document.locate((*at, scheme)), modifiers, self._model.defaults)
+    def _source(self, path: KeyPath, credential: CredentialModel | None) -> SourceSpec | None:
+        given = self._document.part(path)
+        refresh = credential.refresh if credential is not None else None
+        spec = read_source(given, self._schemes, self._model.defaults, self._findings, refresh)
+        if spec is not None and spec.scheme == "literal":
+            text = spec.fields.get("text", "") if isinstance(spec.fields, dict) else spec.fields
+            if len(str(text).encode()) < SCRUBBED_BYTES:
+                says = f"is shorter than {SCRUBBED_BYTES} bytes: replies are not searched for it"
+                self._findings.diagnostics.append(warning(spec.location, says))
+        return spec
 
     # grants ------------------------------------------------------------------------------------------------------
 
@@ -381,9 +335,7 @@ class _Reader:
         entries = [
             item
             for one in providers
-            for item in grant_entries(
-                one.name, one.profile.model.credentials, one.endpoints, _scope(one, ()), self._base
-            )
+            for item in grant_entries(one.name, one.profile.model.credentials, one.endpoints, one.limits, self._base)
         ]
         places = {one.name: one.location for one in providers}
         for one, other in ambiguous(entries):
@@ -391,26 +343,29 @@ class _Reader:
             message = f"token grants `{mine.provider}:{mine.credential}` and `{rival.provider}:{rival.credential}`"
             message += f" both apply to {other.selector.host}:{other.selector.port}{other.selector.path}"
             hint = "give one of them a longer path or host, or attach them to different agents"
-            self._found.append(error(places[rival.provider], message, hint))
+            self._tell(places[rival.provider], message, hint)
         return entries
 
 
-def forbidden_key(key: str) -> bool:
-    """Would this variable steer the workload's own programs?"""
-    return key in FORBIDDEN_KEYS or key.startswith(FORBIDDEN_PREFIXES) or key.endswith(FORBIDDEN_SUFFIXES)
-
-
-def _spec(scheme: str, fields: Any, location: Location, given: ModifiersModel, defaults: DefaultsModel) -> SourceSpec:
-    refresh = defaults.refresh if given.refresh == "default" else given.refresh
-    assert not isinstance(refresh, str)
-    return SourceSpec(
-        scheme, fields, location, given.json_pointer, given.base64, given.strip, refresh, given.expires,
-        given.refresh_before, given.timeout or defaults.timeout, given.on_failure or defaults.on_failure,
+def _slot(one: Provider, key: str, exported: str, where: tuple[Selector, ...], placed: set[str]) -> Slot:
+    """`placed`: credentials that stand in a request already; one that has several keys stands there once."""
+    credential = one.profile.keys[key]
+    when = one.model.inject if credential.name not in placed else "never"
+    placed.add(credential.name)
+    endpoints = tuple((item.host, item.port, item.path) for item in where)
+    return Slot(
+        one.name, key, exported, one.values.get(key), one.scope(where), _placement(one, credential, when),
+        credential.placeholder_prefix, endpoints,
     )  # fmt: skip
 
 
-def _scope(one: Provider, where: tuple[Selector, ...]) -> Scope:
-    return Scope(where, tuple(one.model.binaries), frozenset(one.model.methods), tuple(one.model.attach))
+def _placement(one: Provider, credential: CredentialModel, when: str) -> Placement | None:
+    if not credential.auth_style:
+        return None
+    header = credential.header_name or "Authorization"
+    return Placement(
+        credential.auth_style, header, credential.query_param, credential.path_template, one.model.basic_username, when
+    )
 
 
 def _narrowed(one: Provider, key: str, where: tuple[Selector, ...]) -> tuple[Selector, ...]:
@@ -421,26 +376,11 @@ def _narrowed(one: Provider, key: str, where: tuple[Selector, ...]) -> tuple[Sel
     return selectors([one.profile.model.endpoints[index] for index in indexes])
 
 
-def _placement(one: Provider, credential: CredentialModel) -> Placement | None:
-    if not credential.auth_style:
-        return None
-    header = credential.header_name or "Authorization"
-    return Placement(
-        credential.auth_style, header, credential.query_param, credential.path_template, one.model.basic_username,
-        one.model.inject,
-    )  # fmt: skip
+def _meet(one: Iterable[EndpointModel], other: Iterable[EndpointModel]) -> bool:
+    theirs = selectors(other)
+    return any(selectors_meet(selector, rival) for selector in selectors(one) for rival in theirs)
 
 
 def _of_endpoint(endpoint: Endpoint) -> Iterator[Selector]:
     for port in endpoint.ports:
         yield Selector.of(endpoint.host, port, endpoint.path)
-
-
-def _derived(one: Provider) -> dict[str, object]:
-    endpoints = [model.model_dump(exclude_unset=True, exclude={"credential_binding"}) for model in one.endpoints]
-    for endpoint in endpoints:
-        # Not a list of rules of the workload: what the profile allows.
-        endpoint.setdefault("enforcement", "enforce")
-    named = [item if isinstance(item, str) else item.path for item in one.profile.model.binaries]
-    binaries = one.model.binaries or named or ["/**"]
-    return {"endpoints": endpoints, "binaries": [{"path": path} for path in binaries]}

@@ -134,12 +134,20 @@ class CredentialSnapshot:
 
     # what others ask ---------------------------------------------------------------------------------------------
 
+    def served(self, agent: str) -> dict[str, Credential]:
+        """Variable to credential, of every provider that serves the agent. The first that has a key has its name."""
+        named: dict[str, Credential] = {}
+        for key, one in self._entries.items():
+            if one.scope is None or one.scope.serves(agent):
+                plain = _plain_key(one)
+                named[plain if plain not in named else key] = one
+        return named
+
     def placeholders(self, agent: str) -> dict[str, str]:
-        """Environment key to placeholder, of every provider that serves the agent."""
+        """Variable to placeholder, for the environment of the agent."""
         return {
-            key: spell(key, revision=self.revision if self.revision else None, handle=one.handle)
-            for key, one in self._entries.items()
-            if one.scope is None or one.scope.serves(agent)
+            name: spell(one.key, revision=self.revision if self.revision else None, handle=one.handle)
+            for name, one in self.served(agent).items()
         }
 
     def expiry(self, key: str) -> float | None:
@@ -292,6 +300,11 @@ class Resolver:
         return one.secret
 
 
+def namespaced(key: str, provider: str) -> str:
+    """A key that another provider has too."""
+    return f"{key}__{provider.replace('-', '_').replace('.', '_')}"
+
+
 def _plain_key(one: Credential) -> str:
     """The name of a key without what tells two providers apart."""
-    return one.key.removesuffix("__" + one.provider.replace("-", "_").replace(".", "_"))
+    return one.key.removesuffix(namespaced("", one.provider))

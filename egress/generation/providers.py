@@ -4,7 +4,6 @@ The readers of that file are imported when there is one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,17 +90,12 @@ def attached(providers: "ProviderSet | None", agent: AgentName) -> tuple[str, ..
     """Names of the providers that serve an agent."""
     if providers is None:
         return ()
-    return tuple(
-        one.name
-        for one in providers.providers
-        if not one.model.attach or any(fnmatchcase(agent, glob) for glob in one.model.attach)
-    )
+    return tuple(one.name for one in providers.providers if one.limits.serves(agent))
 
 
-def derived(providers: "ProviderSet | None", names: Sequence[str]) -> list[Document]:
-    """The policy document of these providers, if they bring one."""
-    document = providers.derived_policy(names) if providers is not None else None
-    return [document] if document is not None else []
+def derived(providers: "ProviderSet | None", names: Sequence[str]) -> Sequence[Document]:
+    """The policy documents of these providers."""
+    return providers.derived_policy(names) if providers is not None else ()
 
 
 def reserved_entries(document: Document) -> Iterator[Diagnostic]:

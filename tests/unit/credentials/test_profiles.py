@@ -80,7 +80,12 @@ def test_what_a_profile_says() -> None:
         ("port: 443, ", "", 12, "needs a port"),
         ("port: 443", "port: 70000", 12, "port"),
         ("protocol: rest, access: read-write", "tls: skip", 12, "only where traffic is inspected"),
-        ("access: read-write", "access: read-write, credential_binding: {provider: x}", 12, "is no key of a profile"),
+        (
+            "access: read-write",
+            "access: read-write, credential_binding: {provider: x}",
+            12,
+            "is a key of a policy's endpoint",
+        ),
         ("display_name", "display_nmae", 2, "unknown key"),
         ("    required: true", "    endpoints: [3]", 7, "there is no endpoint 3"),
     ],

@@ -6,9 +6,13 @@ import pytest
 
 from egress.credentials.activation import check_activation
 from egress.credentials.placeholder import spell
+from egress.credentials.profile_rules import forbidden_key
 from egress.credentials.profiles import Catalogue
-from egress.credentials.providers import ProviderSet, entry_name, forbidden_key, load_providers
+from egress.credentials.providers import ProviderSet, entry_name, load_providers
+from egress.credentials.scope import Place
+from egress.credentials.snapshot import Credential, CredentialSnapshot
 from egress.documents.yaml import Document, read
+from egress.model.secret import Secret
 from egress.policy.compile import compile_policy
 from egress.policy.compiled import CompiledPolicy
 
@@ -49,10 +53,10 @@ def loaded(tmp_path: Path, text: str = GOOD) -> ProviderSet:
     return found
 
 
-def policy(text: str, *more: Document | None) -> CompiledPolicy:
+def policy(text: str, *more: Document) -> CompiledPolicy:
     document = read(text.encode(), "policy.yaml")
     assert isinstance(document, Document)
-    compilation = compile_policy([document, *[one for one in more if one is not None]])
+    compilation = compile_policy([document, *more])
     assert compilation.policy is not None, [str(one) for one in compilation.diagnostics]
     return compilation.policy
 
@@ -71,12 +75,12 @@ def test_what_is_read(tmp_path: Path) -> None:
 
 def test_entries_join_the_policy(tmp_path: Path) -> None:
     providers = loaded(tmp_path)
-    both = policy(POLICY, providers.derived_policy(["work-github", "desk"]))
+    both = policy(POLICY, *providers.derived_policy(["work-github", "desk"]))
     assert sorted(both.entries) == ["_provider_desk", "_provider_work_github", "api"]
     assert [binary.path for binary in both.entries["_provider_desk"].binaries] == ["/usr/bin/curl"]
-    one = policy(POLICY, providers.derived_policy(["work-github"]))
+    one = policy(POLICY, *providers.derived_policy(["work-github"]))
     assert "_provider_desk" not in one.entries
-    assert providers.derived_policy([]) is None
+    assert providers.derived_policy([]) == ()
 
 
 def test_where_each_key_belongs(tmp_path: Path) -> None:
@@ -130,12 +134,59 @@ def test_two_providers_of_one_key(tmp_path: Path) -> None:
     found = load(tmp_path, twice)
     assert isinstance(found, tuple)
     assert "both have the key `GITHUB_TOKEN`" in str(found[0])
-    aws = "version: 1\nproviders:\n" + "".join(
-        f"  - {{name: acc-{name}, profile: aws-s3, bundle: {{aws_session: {{profile: {name}}}}}}}\n" for name in "ab"
-    )
-    exported = [slot.exported for slot in loaded(tmp_path, aws).slots([])]
-    assert exported[0] == "AWS_ACCESS_KEY_ID"
-    assert exported[3] == "AWS_ACCESS_KEY_ID__acc_b"
+
+
+def accounts(first: str, second: str) -> str:
+    """Two AWS identities, each with its buckets."""
+    lines = ["version: 1", "providers:"]
+    for name, bucket in (("acc-a", first), ("acc-b", second)):
+        endpoint = f"{{host: '{bucket}.s3.eu-west-1.amazonaws.com', port: 443, protocol: rest, access: full, "
+        endpoint += "credential_signing: sigv4, signing_service: s3}"
+        head = f"{{name: {name}, profile: aws, bundle: {{aws_session: {{profile: p}}}}"
+        lines.append(f"  - {head}, endpoints: [{endpoint}]}}")
+    return "\n".join(lines)
+
+
+def test_aws_identities_share_names(tmp_path: Path) -> None:
+    slots = loaded(tmp_path, accounts("a", "b")).slots([])
+    assert [(slot.provider, slot.exported, slot.endpoints[0][0].partition(".")[0]) for slot in slots] == [
+        ("acc-a", "AWS_ACCESS_KEY_ID", "a"),
+        ("acc-a", "AWS_SECRET_ACCESS_KEY", "a"),
+        ("acc-a", "AWS_SESSION_TOKEN", "a"),
+        ("acc-b", "AWS_ACCESS_KEY_ID__acc_b", "b"),
+        ("acc-b", "AWS_SECRET_ACCESS_KEY__acc_b", "b"),
+        ("acc-b", "AWS_SESSION_TOKEN__acc_b", "b"),
+    ]
+
+
+def test_two_identities_for_one_endpoint_are_refused(tmp_path: Path) -> None:
+    found = load(tmp_path, accounts("a", "*"))
+    assert isinstance(found, tuple)
+    assert [str(one).removeprefix(f"{tmp_path}/") for one in found] == [
+        "providers.yaml:4:5: error: the providers `acc-a` and `acc-b` would both sign for the same endpoints\n"
+        "    hint: give them different `endpoints`, or attach them to different agents"
+    ]
+
+
+def test_agents_may_have_their_own_value_of_a_key(tmp_path: Path) -> None:
+    lines = [
+        f"  - {{name: hub-{agent}, profile: github, attach: [{agent}], values: {{GITHUB_TOKEN: {{env: {agent}}}}}}}"
+        for agent in ("build", "review")
+    ]
+    slots = loaded(tmp_path, "\n".join(["version: 1", "providers:", *lines])).slots([])
+    assert [slot.exported for slot in slots] == ["GITHUB_TOKEN", "GITHUB_TOKEN__hub_review"]
+    credentials = [
+        Credential(slot.provider, slot.exported, Secret(f"value-{slot.provider}"), slot.scope, handle=f"{index:064x}")
+        for index, slot in enumerate(slots)
+    ]
+    snapshot = CredentialSnapshot.empty().next(credentials)
+    for index, agent in enumerate(("build", "review")):
+        named = snapshot.placeholders(agent)
+        assert named == {"GITHUB_TOKEN": spell(slots[index].exported, handle=f"{index:064x}")}
+        resolver = snapshot.resolver(Place("api.github.com", 443, "/", "GET", agent, ()), 0)
+        assert resolver is not None
+        assert resolver.resolve(named["GITHUB_TOKEN"].encode()) == Secret(f"value-hub-{agent}")
+    assert snapshot.placeholders("other") == {}
 
 
 def test_an_inline_profile(tmp_path: Path) -> None:
@@ -219,16 +270,15 @@ def test_a_policy_binds_a_provider_without_endpoints(tmp_path: Path) -> None:
     assert not providers.credentialed(other, providers.selectors([bound]))
 
 
-def test_the_whole_catalogue_joins_a_policy(tmp_path: Path) -> None:
-    lines = ["version: 1", "providers:"]
-    for name in Catalogue().names:
-        profile = Catalogue().find(name)
-        assert profile is not None
-        if profile.model.endpoints:
-            key = next(iter(profile.keys))
-            lines += [f"  - {{name: p-{name}, profile: {name}, values: {{{key}: {{env: X}}}}}}"]
-            file = tmp_path / "one.yaml"
-            file.write_text("\n".join([*lines[:2], lines[-1]]))
-            found = load_providers(file)
-            assert isinstance(found, ProviderSet), found
-            policy(POLICY, found.derived_policy([f"p-{name}"]))
+@pytest.mark.parametrize("name", Catalogue().names)
+def test_the_whole_catalogue_joins_a_policy(tmp_path: Path, name: str) -> None:
+    profile = Catalogue().find(name)
+    assert profile is not None
+    values = ", ".join(f"{key}: {{env: X}}" for key in profile.keys)
+    providers = loaded(tmp_path, f"version: 1\nproviders: [{{name: p, profile: {name}, values: {{{values}}}}}]\n")
+    assert providers.diagnostics == ()
+    both = policy(POLICY, *providers.derived_policy(["p"]))
+    assert ("_provider_p" in both.entries) is bool(profile.model.endpoints)
+    assert check_activation(both, providers) == []
+    stamped = [providers.credentialed(one, providers.selectors([both])) for one in both.entries["api"].endpoints]
+    assert stamped == [False]
