@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
+import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from functools import partial
@@ -199,9 +200,9 @@ class ChainDialer[S: HopStream]:
 
     async def _timed(self, route: Route, pinned: PinnedDestination) -> S | Denial:
         """Follow the route, and tell how it went."""
-        started = self._loop.time()
+        started = time.monotonic()  # the loop's own clock moves in milliseconds
         stream = await self._follow(route, pinned)
-        seconds = self._loop.time() - started
+        seconds = time.monotonic() - started
         outcome = "ok"
         if isinstance(stream, Denial):
             outcome = stream.reason_code.value if stream.reason_code is not None else stream.code.word
