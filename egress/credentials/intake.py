@@ -42,7 +42,7 @@ def check_sources(providers: ProviderSet, sources: Sources) -> tuple[Diagnostic,
     for one in providers.providers:
         for key, spec in one.values.items():
             reading.check(one, key, spec)
-        if one.bundle is not None:
+        if one.bundle is not None and reading.is_bundle(one.bundle):
             reading.make(one.bundle)
     return tuple(reading.found)
 
@@ -65,8 +65,7 @@ class _Intake:
         spec, origin = self._origin(provider, slot)
         if spec is None:
             return
-        if not origin and (spec.json or spec.base64):
-            self._refuse(spec, BadSpec("`json` and `base64` mean nothing for a bundle"))
+        if not origin and not self.is_bundle(spec):
             return
         reading = self._reading(spec)
         if reading is None:
@@ -98,6 +97,13 @@ class _Intake:
         except BadSpec as fault:
             self._refuse(spec, fault)
             return None
+
+    def is_bundle(self, spec: SourceSpec) -> bool:
+        """Can it give several values?"""
+        if spec.json or spec.base64:
+            self._refuse(spec, BadSpec("`json` and `base64` mean nothing for a bundle"))
+            return False
+        return True
 
     def check(self, provider: Provider, key: str, spec: SourceSpec) -> None:
         found, _ = self._followed(provider, key, spec)

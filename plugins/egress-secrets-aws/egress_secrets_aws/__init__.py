@@ -1,0 +1,1 @@
+"""Values from AWS Secrets Manager for egress."""

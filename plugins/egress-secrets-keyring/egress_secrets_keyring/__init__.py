@@ -1,0 +1,1 @@
+"""Values from the keyring of the desktop for egress."""

@@ -1,0 +1,1 @@
+"""Values from HashiCorp Vault for egress."""
