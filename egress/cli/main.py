@@ -43,7 +43,12 @@ credentials_app = typer.Typer(
     no_args_is_help=True,
     help="""Credentials of a running proxy: what it holds and how old that is. No command prints a value.""",
 )
+profiles_app = typer.Typer(
+    no_args_is_help=True,
+    help="""Profiles: what a provider can be an instance of, from the catalogue and from own directories.""",
+)
 app.add_typer(credentials_app, name="credentials", rich_help_panel=_SET_UP)
+app.add_typer(profiles_app, name="profiles", rich_help_panel=_SET_UP)
 app.add_typer(proxy_app, name="proxy", rich_help_panel=_SET_UP)
 app.add_typer(ca_app, name="ca", rich_help_panel=_SET_UP)
 
@@ -392,6 +397,50 @@ def credentials_revoke(name: Name, config: Config = None) -> None:
     from egress.cli import credentials
 
     credentials.revoke(config, name)
+
+
+Profiles = Annotated[
+    list[Path] | None,
+    typer.Option("--profiles", metavar="DIR", help="Directory of own profiles. Default: those of the providers file."),
+]
+
+
+@profiles_app.command("list")
+def profiles_list(profiles: Profiles = None, config: Config = None, as_json: Json = False) -> None:
+    """Every profile with its environment variables."""
+    from egress.cli import profiles as command
+
+    command.list_profiles(command.directories_of(config, profiles or ()), as_json=as_json)
+
+
+@profiles_app.command("show")
+def profiles_show(
+    name: Annotated[str, typer.Argument(metavar="PROFILE", help="Id of a profile, or an alias such as `gh`.")],
+    profiles: Profiles = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """One profile: its credentials, where they stand in a request, and where they may go.
+
+    Exit code 2: there is none of that name.
+    """
+    from egress.cli import profiles as command
+
+    command.show_profile(name, command.directories_of(config, profiles or ()), as_json=as_json)
+
+
+@profiles_app.command("lint")
+def profiles_lint(
+    paths: Annotated[list[Path], typer.Argument(metavar="FILE|DIR...", help="Profiles, or directories of them.")],
+    as_json: Json = False,
+) -> None:
+    """Tell everything that is wrong with own profiles, with file, line and what to write instead.
+
+    Exit code 0: fine. 2: not.
+    """
+    from egress.cli import profiles as command
+
+    raise typer.Exit(command.lint_profiles(paths, as_json=as_json))
 
 
 @ca_app.command("init")

@@ -6,8 +6,10 @@ from pathlib import Path
 from egress.cli.check import diagnostic_json
 from egress.cli.operator import operator_settings
 from egress.cli.terminal import ExitCode, complain, fail, show, show_json
-from egress.credentials.profiles import Catalogue, Profile, lint, read_directory, read_profile
-from egress.documents.diagnostic import Diagnostic, Severity
+from egress.credentials.profiles import Catalogue, Profile, entry_document, lint, read_directory, read_profile
+from egress.documents.diagnostic import Diagnostic, error, has_errors
+from egress.documents.location import Location
+from egress.policy.compile import compile_policy
 
 
 def list_profiles(directories: Iterable[Path], *, as_json: bool) -> None:
@@ -45,21 +47,38 @@ def show_profile(name: str, directories: Iterable[Path], *, as_json: bool) -> No
         show("  no endpoints: bind it with `credential_binding` in the policy, or give the instance `endpoints`\n")
 
 
-def lint_profiles(files: Iterable[Path], *, as_json: bool) -> ExitCode:
-    """Every problem of these files, warnings included."""
+def lint_profiles(paths: Iterable[Path], *, as_json: bool) -> ExitCode:
+    """Every problem of these files and directories, warnings included."""
     found: list[Diagnostic] = []
-    for file in files:
-        try:
-            profile = read_profile(file.read_bytes(), str(file))
-        except OSError as error:
-            fail(f"{file}: {error.strerror}", ExitCode.INVALID)
-        found += lint(profile) if isinstance(profile, Profile) else profile
-    fine = all(one.severity is not Severity.ERROR for one in found)
+    for path in paths:
+        if path.is_dir():
+            profiles, problems = read_directory(path)
+            found += problems
+            found += [one for profile in profiles for one in _endpoint_problems(profile)]
+        else:
+            found += _problems(path)
+    fine = not has_errors(found)
     if as_json:
         show_json({"ok": fine, "diagnostics": [diagnostic_json(one) for one in found]})
     else:
         complain(found)
     return ExitCode.FINE if fine else ExitCode.INVALID
+
+
+def _problems(file: Path) -> Iterable[Diagnostic]:
+    try:
+        profile = read_profile(file.read_bytes(), str(file))
+    except OSError as failure:
+        return [error(Location(str(file)), f"cannot be read: {failure.strerror}")]
+    return (*lint(profile), *_endpoint_problems(profile)) if isinstance(profile, Profile) else profile
+
+
+def _endpoint_problems(profile: Profile) -> Iterable[Diagnostic]:
+    """What the policy would say of the profile's endpoints."""
+    if not profile.model.endpoints:
+        return ()
+    document = entry_document("profile", profile.document.part(("endpoints",)), profile.binaries)
+    return compile_policy([document]).diagnostics
 
 
 def directories_of(config: Path | None, given: Iterable[Path]) -> list[Path]:
@@ -106,5 +125,5 @@ def _facts(profile: Profile) -> dict[str, object]:
             {"host": one.host, "ports": one.effective_ports, "path": one.path, "protocol": one.protocol}
             for one in model.endpoints
         ],
-        "binaries": [one if isinstance(one, str) else one.path for one in model.binaries],
+        "binaries": profile.binaries,
     }

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from egress.credentials.document import CredentialModel, ProfileModel
-from egress.credentials.profile_rules import check_profile
+from egress.credentials.profile_rules import INSPECTED, check_profile
 from egress.credentials.scope import Selector
 from egress.documents.diagnostic import Diagnostic, error, has_errors
 from egress.documents.findings import Findings
-from egress.documents.location import Location
+from egress.documents.location import Location, SourceMap, Spot
 from egress.documents.validate import validate, validate_known
 from egress.documents.yaml import Document, read
 from egress.policy.document import EndpointModel
@@ -47,6 +47,10 @@ class Profile:
     def keys(self) -> dict[str, CredentialModel]:
         """Environment key to the credential that it carries."""
         return {key: one for one in self.model.credentials for key in one.env_vars}
+
+    @property
+    def binaries(self) -> list[str]:
+        return [one if isinstance(one, str) else one.path for one in self.model.binaries]
 
 
 class Catalogue:
@@ -103,17 +107,26 @@ def profile_of(document: Document) -> Profile | tuple[Diagnostic, ...]:
     return found if has_errors(found) else profile
 
 
+def profile_paths(directory: Path) -> list[Path]:
+    """The files of a directory that are profiles."""
+    try:
+        return [file for file in sorted(directory.iterdir()) if file.suffix in _SUFFIXES and file.is_file()]
+    except OSError:
+        return []
+
+
 def read_directory(directory: Path) -> tuple[list[Profile], list[Diagnostic]]:
     """Own profiles, one a file; an id of the catalogue may be taken over, one of another file may not."""
     profiles: dict[str, Profile] = {}
     found: list[Diagnostic] = []
-    try:
-        files = [file for file in sorted(directory.iterdir()) if file.suffix in _SUFFIXES and file.is_file()]
-        texts = {file: file.read_bytes() for file in files}
-    except OSError as problem:
-        return [], [error(Location(str(directory)), f"cannot be read: {problem.strerror}")]
-    for file, text in texts.items():
-        profile = read_profile(text, str(file))
+    if not directory.is_dir():
+        return [], [error(Location(str(directory)), "is no directory")]
+    for file in profile_paths(directory):
+        try:
+            profile = read_profile(file.read_bytes(), str(file))
+        except OSError as problem:
+            found.append(error(Location(str(file)), f"cannot be read: {problem.strerror}"))
+            continue
         if not isinstance(profile, Profile):
             found += profile
         elif profile.id in profiles:
@@ -130,6 +143,21 @@ def lint(profile: Profile) -> tuple[Diagnostic, ...]:
     findings = Findings(profile.document)
     check_profile(profile.model, findings)
     return (*profile.foreign, *findings.diagnostics)
+
+
+def entry_document(name: str, endpoints: Document, binaries: Sequence[str]) -> Document:
+    """A policy of one entry, whose endpoints are found where they were written. No binaries are all."""
+    written = [
+        {"enforcement": "enforce"} | given if given.get("protocol", "").lower() in INSPECTED else given
+        for given in endpoints.data
+    ]
+    entry = {"endpoints": written, "binaries": [{"path": path} for path in binaries or ("/**",)]}
+    root = endpoints.source.root
+    spot = Spot(root.start, {"endpoints": root.start}, {"endpoints": root})
+    for key in (name, "network_policies"):
+        spot = Spot(root.start, {key: root.start}, {key: spot})
+    data = {"version": 1, "network_policies": {name: entry}}
+    return Document(endpoints.name, data, SourceMap(endpoints.name, spot))
 
 
 def selectors(endpoints: Iterable[EndpointModel]) -> tuple[Selector, ...]:

@@ -12,15 +12,23 @@ from egress.credentials.document import CredentialModel, ProviderModel, Provider
 from egress.credentials.grant_entries import grant_entries
 from egress.credentials.grant_rules import GrantEntry, GrantTable, ambiguous
 from egress.credentials.overlap import agents_meet, hosts_meet, selectors_meet
-from egress.credentials.profile_rules import INSPECTED
-from egress.credentials.profiles import Catalogue, Profile, lint, profile_of, read_directory, selectors
+from egress.credentials.profiles import (
+    Catalogue,
+    Profile,
+    entry_document,
+    lint,
+    profile_of,
+    profile_paths,
+    read_directory,
+    selectors,
+)
 from egress.credentials.provider_rules import Instance
 from egress.credentials.scope import Scope, Selector
 from egress.credentials.snapshot import SCRUBBED_BYTES, Placement, namespaced
 from egress.credentials.source_specs import BUILT_IN, SourceSpec, read_source
 from egress.documents.diagnostic import Diagnostic, error, has_errors, warning
 from egress.documents.findings import Findings
-from egress.documents.location import KeyPath, Location, SourceMap, Spot
+from egress.documents.location import KeyPath, Location
 from egress.documents.validate import validate
 from egress.documents.yaml import Document, read
 from egress.policy.compiled import CompiledPolicy, Endpoint
@@ -95,21 +103,9 @@ class Provider:
 
     def entry(self) -> Document:
         """Its entry of the policy, as a document that remembers where the endpoints were written."""
-        own = bool(self.profile.model.endpoints)
-        written = (self.profile.document if own else self.place).part(("endpoints",))
-        endpoints = [
-            {"enforcement": "enforce"} | given if given.get("protocol", "").lower() in INSPECTED else given
-            for given in written.data
-        ]
-        named = [item if isinstance(item, str) else item.path for item in self.profile.model.binaries]
-        binaries = [{"path": path} for path in named or self.model.binaries or ["/**"]]
-        name = entry_name(self.name)
-        data = {"version": 1, "network_policies": {name: {"endpoints": endpoints, "binaries": binaries}}}
-        root = written.source.root
-        entry = Spot(root.start, {"endpoints": root.start}, {"endpoints": root})
-        entries = Spot(root.start, {name: root.start}, {name: entry})
-        top = Spot(root.start, {"network_policies": root.start}, {"network_policies": entries})
-        return Document(written.name, data, SourceMap(written.name, top))
+        written = self.profile.document if self.profile.model.endpoints else self.place
+        binaries = self.profile.binaries or self.model.binaries
+        return entry_document(entry_name(self.name), written.part(("endpoints",)), binaries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +199,14 @@ def profile_directories(file: Path) -> list[Path]:
         document = read(file.read_bytes(), str(file))
     except OSError:
         return []
-    named = document.data.get("profile_dirs") if isinstance(document, Document) else None
-    return [file.parent / text for text in named or () if isinstance(text, str)]
+    data = document.data if isinstance(document, Document) else None
+    named = data.get("profile_dirs") if isinstance(data, dict) else None
+    return [file.parent / text for text in named if isinstance(text, str)] if isinstance(named, list) else []
+
+
+def profile_files(file: Path) -> list[Path]:
+    """What a providers file refers to: directories of profiles, since one may be added, and the profiles in them."""
+    return [path for directory in profile_directories(file) for path in (directory, *profile_paths(directory))]
 
 
 class _Reader:
@@ -243,7 +245,7 @@ class _Reader:
         own: dict[str, Profile] = {}
         for index, text in enumerate(self._model.profile_dirs):
             directory = self._base / text
-            self._files.append(directory)
+            self._files += profile_paths(directory)
             profiles, found = read_directory(directory)
             self._findings.diagnostics.extend(found)
             for profile in profiles:

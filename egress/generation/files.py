@@ -26,6 +26,10 @@ def files_of(settings: Settings, file: Path | None) -> tuple[Path, ...]:
     for paths in settings.policy_files.values():
         for path in paths:
             found += [path, *policy_files(path)]
+    if settings.providers.file is not None:
+        from egress.credentials.providers import profile_files  # noqa: PLC0415 - only where there are providers
+
+        found += profile_files(settings.providers.file)
     return tuple(dict.fromkeys([*found, *secret_files(settings)]))
 
 

@@ -24,6 +24,7 @@ from egress.generation.providers import (
     providers_of,
     reserved_entries,
     stamps,
+    withheld,
 )
 from egress.generation.routes import routes_of
 from egress.identity.agents import AgentSpec, AgentTable, read_password
@@ -100,13 +101,15 @@ def _read_once(
     routes = routes_of(settings, loaded.locate, found)
     if profile is None or has_errors(found):
         return tuple(found)
-    stamped = stamps(providers, [policy for policy in policies.values() if policy is not None])
+    compiled = list(policies.values())
+    found += withheld(providers, compiled)
+    stamped = stamps(providers, compiled)
     terms = {}
     for name, paths in settings.policy_files.items():
         policy = policies.get((paths, attached(providers, name)))
         terms[name] = AgentTerms(policy, _identity_of(settings, name), stamped(policy))
     generation = Generation(number, terms, _digest(terms), sources=tuple(str(file) for file in sources))
-    files = (*files_of(settings, loaded.file), *(providers.files[1:] if providers is not None else ()))
+    files = files_of(settings, loaded.file)
     secrets = fingerprint(secret_files(settings))
     return Candidate(
         settings, generation, agents, profile, routes, providers, files, fingerprint(files), secrets, tuple(found)
@@ -147,9 +150,8 @@ def _policies(
         found += [one for one in compilation.diagnostics if one not in found]
         if compilation.policy is not None:
             found += _unavailable(compilation.policy)
-            found += [
-                one for one in check_activation(compilation.policy, providers, offline=offline) if one not in found
-            ]
+            unfit = check_activation(compilation.policy, providers, key[1], offline=offline)
+            found += [one for one in unfit if one not in found]
             policies[key] = compilation.policy
             _load_parsers(compilation.policy)
     return policies, tuple(files)

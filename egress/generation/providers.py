@@ -107,9 +107,11 @@ def reserved_entries(document: Document) -> Iterator[Diagnostic]:
             yield error(place, f"network_policies.{key}: names that begin with `{PREFIX}` belong to providers")
 
 
-def check_activation(policy: CompiledPolicy, providers: "ProviderSet | None", *, offline: bool) -> list[Diagnostic]:
-    """Bindings and signing endpoints without a source. `offline`, a policy may be looked at without the providers
-    that it will be served with."""
+def check_activation(
+    policy: CompiledPolicy, providers: "ProviderSet | None", names: Sequence[str], *, offline: bool
+) -> list[Diagnostic]:
+    """Bindings and signing endpoints without a source among the named providers. `offline`, a policy may be looked at
+    without the providers that it will be served with."""
     endpoints = [endpoint for entry in policy.entries.values() for endpoint in entry.endpoints]
     wanted = [one for one in endpoints if one.credentials.provider or one.credentials.signing is not None]
     if not wanted:
@@ -120,7 +122,15 @@ def check_activation(policy: CompiledPolicy, providers: "ProviderSet | None", *,
         return [tell(Location(one.location or one.entry), says, "set `providers.file`") for one in wanted]
     from egress.credentials.activation import check_activation as check  # noqa: PLC0415
 
-    return check(policy, providers)
+    return check(policy, providers, names)
+
+
+def withheld(providers: "ProviderSet | None", policies: Sequence[CompiledPolicy]) -> Iterator[Diagnostic]:
+    """Providers that no policy says a place for."""
+    if providers is not None:
+        from egress.credentials.activation import unbound  # noqa: PLC0415
+
+        yield from unbound(providers, policies)
 
 
 def stamps(

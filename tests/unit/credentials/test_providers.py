@@ -220,56 +220,6 @@ def test_names_of_entries(name: str, entry: str) -> None:
     assert entry_name(name) == entry
 
 
-# what a policy asks of providers --------------------------------------------------------------------------------------
-
-AWS = """\
-version: 1
-providers:
-  - {name: lake, profile: aws, bundle: {aws_session: {}}}
-  - {name: buckets, profile: aws-s3, bundle: {aws_session: {profile: b}}}
-  - {name: desk, profile: generic-bearer, values: {API_TOKEN: {env: X}}}
-"""
-
-
-def signed(host: str, more: str = "", path: str = "") -> str:
-    where = f"host: '{host}', port: 443, protocol: rest, access: full, path: '{path}'"
-    endpoint = f"{{{where}, credential_signing: sigv4, signing_service: s3{more}}}"
-    return f"version: 1\nnetwork_policies: {{s: {{endpoints: [{endpoint}], binaries: [{{path: /**}}]}}}}\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (signed("team.s3.eu-west-1.amazonaws.com", ", credential_binding: {provider: lake}"), ""),
-        (signed("team.s3.eu-west-1.amazonaws.com"), ""),
-        (signed("*.s3.us-east-1.amazonaws.com"), ""),
-        (signed("dynamodb.eu-west-1.amazonaws.com"), "no provider has AWS keys"),
-        (signed("x.s3.eu-west-1.amazonaws.com", ", credential_binding: {provider: nobody}"), "no provider `nobody`"),
-        (
-            signed("x.s3.eu-west-1.amazonaws.com", ", credential_binding: {provider: buckets}"),
-            "has endpoints of its own",
-        ),
-        (signed("x.s3.eu-west-1.amazonaws.com", ", credential_binding: {provider: desk}"), "has no AWS keys"),
-    ],
-)
-def test_a_signed_endpoint_needs_a_source(tmp_path: Path, text: str, says: str) -> None:
-    found = check_activation(policy(text), loaded(tmp_path, AWS))
-    assert bool(found) is bool(says)
-    assert all(says in str(one) for one in found)
-
-
-def test_a_policy_binds_a_provider_without_endpoints(tmp_path: Path) -> None:
-    providers = loaded(tmp_path, AWS)
-    bound = policy(signed("team.s3.eu-west-1.amazonaws.com", ", credential_binding: {provider: lake}"))
-    places = {slot.provider: slot.endpoints for slot in providers.slots([bound])}
-    assert places["lake"] == (("team.s3.eu-west-1.amazonaws.com", 443, ""),)
-    assert "desk" not in places  # nothing binds it: its keys are withheld
-    endpoint = bound.entries["s"].endpoints[0]
-    assert providers.credentialed(endpoint, providers.selectors([bound]))
-    other = policy(POLICY).entries["api"].endpoints[0]
-    assert not providers.credentialed(other, providers.selectors([bound]))
-
-
 @pytest.mark.parametrize("name", Catalogue().names)
 def test_the_whole_catalogue_joins_a_policy(tmp_path: Path, name: str) -> None:
     profile = Catalogue().find(name)
