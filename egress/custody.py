@@ -13,7 +13,7 @@ from egress.credentials.grant_rules import GrantChoice, GrantTable
 from egress.credentials.grants import GrantExchanged, GrantStore
 from egress.credentials.hygiene import harden
 from egress.credentials.installation import Installation
-from egress.credentials.intake import intake_of
+from egress.credentials.intake import intake_of, with_handle_key
 from egress.credentials.metadata import MetadataAnswered, MetadataServer, address_of, bind_metadata
 from egress.credentials.metadata_answers import MetadataView
 from egress.credentials.metadata_facts import (
@@ -117,7 +117,7 @@ class Custody:
         sources = Sources(self._around, providers.base, self._plugins.sources)
         intake = intake_of(providers, policies_of(candidate), sources)
         assert isinstance(intake, Intake)  # the candidate was checked
-        return await self._store.stage(intake)
+        return await self._store.stage(await with_handle_key(intake, providers, sources))
 
     def adopt(self, candidate: Candidate, staged: Staged) -> None:
         """Make it what is in force."""

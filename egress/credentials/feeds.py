@@ -80,8 +80,10 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Everything that is configured. `fixed` are keys that hold no secret. `retain` is as the snapshot knows it."""
+    """Everything that is configured. `fixed` are keys that hold no secret. `retain` is as the snapshot knows it.
+    `handle_key` is the operator's own; None: the installation's."""
 
     feeds: Sequence[Feed] = ()
     fixed: Sequence[Credential] = ()
     retain: str = "current"
+    handle_key: bytes | None = field(default=None, repr=False)

@@ -19,12 +19,11 @@ _KEY, _STATE = "handle.key", "state.json"
 class Installation:
     """Reads everything at once; writes each change before it takes effect. Raises `DependencyError`."""
 
-    def __init__(self, state_dir: Path, key: bytes | None = None) -> None:
-        """`key` is the operator's own handle key."""
+    def __init__(self, state_dir: Path) -> None:
         self._directory = state_dir / _DIRECTORY
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.key = key or self._own_key()
+            self.key = self._own_key()
             found = self._read()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "is damaged"

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from egress.credentials.feeds import Feed, HandleTerms, Intake, Outlet, Presence, Terms
@@ -39,6 +40,8 @@ def intake_of(
 def check_sources(providers: ProviderSet, sources: Sources) -> tuple[Diagnostic, ...]:
     """What is wrong with the specifications of sources, also of keys that no policy binds yet."""
     reading = _Intake(providers, sources)
+    if providers.handle_key is not None:
+        reading.make(providers.handle_key)
     for one in providers.providers:
         for key, spec in one.values.items():
             reading.check(one, key, spec)
@@ -179,12 +182,12 @@ def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
 
 
-async def handle_key(providers: ProviderSet, sources: Sources) -> bytes | None:
-    """The operator's own key of handles, if there is one. Raises `DependencyError`: other handles than before would
-    take every placeholder away that is in use."""
+async def with_handle_key(intake: Intake, providers: ProviderSet, sources: Sources) -> Intake:
+    """The same with the operator's own key of handles, if there is one. Raises `DependencyError`: other handles than
+    before would take every placeholder away that is in use."""
     spec = providers.handle_key
     if spec is None:
-        return None
+        return intake
     try:
         async with asyncio.timeout(spec.timeout):
             text = Reading(spec.json, strip=spec.strip).text(await sources.make(spec.scheme, spec.fields).fetch(), "")
@@ -193,12 +196,10 @@ async def handle_key(providers: ProviderSet, sources: Sources) -> bytes | None:
         raise DependencyError("handle_key", kind) from None
     if len(text) < KEY_BYTES:
         raise DependencyError("handle_key", f"is shorter than {KEY_BYTES} characters")
-    return hashlib.sha256(text.encode()).digest()
+    return replace(intake, handle_key=hashlib.sha256(text.encode()).digest())
 
 
 def _fixed(providers: ProviderSet) -> tuple[Credential, ...]:
     return tuple(
-        Credential(one.name, key, Secret(text), None)
-        for one in providers.providers
-        for key, text in one.fixed.items()
+        Credential(one.name, key, Secret(text), None) for one in providers.providers for key, text in one.fixed.items()
     )

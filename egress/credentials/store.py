@@ -331,7 +331,7 @@ class CredentialStore:
             sandbox = f"{sandbox}/{terms.agent}"
         epoch = epoch_of(terms.specification, terms.profile, terms.epoch, known.revocations(provider, outlet.key))
         inputs = HandleInputs(sandbox, known.provider_id(provider), outlet.key, epoch, terms.endpoints)
-        return handle(known.key, inputs)
+        return handle(self._intake.handle_key or known.key, inputs)
 
     def _providers(self) -> Iterable[str]:
         return dict.fromkeys(running.line.feed.provider for running in self._lines)

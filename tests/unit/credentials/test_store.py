@@ -370,6 +370,15 @@ async def test_what_moves_a_handle(world: World, changed: dict[str, object]) -> 
     assert world.placeholder() != first
 
 
+async def test_a_key_of_the_operator_makes_other_handles(world: World) -> None:
+    await world.store.replace(Intake([feed(Source())]))
+    first = world.placeholder()
+    await world.store.replace(Intake([feed(Source())], handle_key=bytes(32)))
+    second = world.placeholder()
+    await world.store.replace(Intake([feed(Source())]))
+    assert (world.placeholder(), second == first) == (first, False)
+
+
 async def test_a_stage_that_is_not_adopted_leaves_everything_as_it_is(world: World) -> None:
     await world.store.replace(Intake([feed(Source())]))
     before = world.store.snapshot
