@@ -152,8 +152,6 @@ def test_a_held_body_is_signed_without_chunks_and_its_checksums_become_fields() 
 
 def test_a_body_that_was_held_for_another_stage_is_rewrapped_whole() -> None:
     fields = {**FIELDS, "X-Amz-Content-Sha256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"}
-    sent, body = signed(
-        request("PUT", S3, "/k", fields, CHUNKED), chunked(b"abc", trailer=TRAILER), "sigv4:no_body"
-    )
+    sent, body = signed(request("PUT", S3, "/k", fields, CHUNKED), chunked(b"abc", trailer=TRAILER), "sigv4:no_body")
     assert body == b"3\r\nabc\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n"
     assert sent.framing == of_length(len(body))

@@ -13,8 +13,12 @@ from egress.model.verdict import Denial, DenialCode
 from tests.unit.credentials.aws.judge import accepts
 from tests.unit.credentials.aws.samples import BEDROCK, NOW, S3, SECRET, STS, TEMPORARY, options, request
 
-PATHS = st.lists(st.text(alphabet=string.ascii_letters + "-._~!$&'()*,:@=é ü%/+", min_size=1, max_size=8)
-    .filter(lambda segment: ".." not in segment and "./" not in segment and "/." not in segment), max_size=4)
+PATHS = st.lists(
+    st.text(alphabet=string.ascii_letters + "-._~!$&'()*,:@=é ü%/+", min_size=1, max_size=8).filter(
+        lambda segment: ".." not in segment and "./" not in segment and "/." not in segment
+    ),
+    max_size=4,
+)
 WORDS = st.text(alphabet=string.ascii_letters + "%+/=~é !'()*;:@?", max_size=8)
 VALUES = st.text(alphabet=string.printable.strip() + "  é", max_size=12).map(str.strip)
 

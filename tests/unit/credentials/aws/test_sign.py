@@ -36,9 +36,7 @@ def authorization(names: str, signature: str, scope: str) -> str:
 
 
 def test_vector_of_a_temporary_key() -> None:
-    head = request(
-        "POST", BEDROCK, "/model/acme.m-v1%3A0/invoke", {"content-type": "application/json"}, of_length(2)
-    )
+    head = request("POST", BEDROCK, "/model/acme.m-v1%3A0/invoke", {"content-type": "application/json"}, of_length(2))
     sent, body = signed(head, b"{}", keys=TEMPORARY)
     assert sent.target == "/model/acme.m-v1%3A0/invoke"
     assert field(sent, "x-amz-security-token") == "SESSION"
@@ -149,9 +147,7 @@ def test_a_field_that_is_no_text_cannot_be_signed() -> None:
 def test_the_port_is_signed_as_it_is_sent() -> None:
     plain, _ = signed(request("GET", "minio.test", "/k", port=443), service="s3", region="here")
     other, _ = signed(request("GET", "minio.test", "/k", port=9000), service="s3", region="here")
-    local, _ = signed(
-        request("GET", "minio.test", "/k", port=80, scheme=Scheme.HTTP), service="s3", region="here"
-    )
+    local, _ = signed(request("GET", "minio.test", "/k", port=80, scheme=Scheme.HTTP), service="s3", region="here")
     assert field(plain, "authorization") == field(local, "authorization") != field(other, "authorization")
 
 
