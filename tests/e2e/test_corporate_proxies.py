@@ -212,10 +212,11 @@ def test_websocket(site: Site, way: EgressProcess) -> None:
     tunnel = open_tunnel(way.port, f"ws.test:{site.ws_port}")
     context = client_context(way.ca)
     uri = f"wss://ws.test:{site.ws_port}/"
-    with websocket_connect(uri, sock=tunnel.socket, ssl=context, proxy=None, compression=None) as peer:
+    how = {"sock": tunnel.socket, "ssl": context, "proxy": None, "compression": None, "open_timeout": 30}
+    with websocket_connect(uri, **how) as peer:
         for message in ("hello", "x" * 70_000):
             peer.send(message)
-            assert peer.recv(5) == message
+            assert peer.recv(20) == message
 
 
 def test_raw_bytes_of_a_server_that_speaks_first(site: Site, way: EgressProcess) -> None:

@@ -62,7 +62,8 @@ class Site:
         """Change something and wait until the proxy has told what became of it."""
         before = len(self.states())
         change()
-        assert eventually(lambda: word in self.states()[before:]), self.states()[before:]
+        told = eventually(lambda: word in self.states()[before:])
+        assert told, (self.states()[before:], self.proxy.stderr())
 
     def tunnel(self) -> Connection:
         tunnel = open_tunnel(self.proxy.port, f"{HOST}:{self.origin.port}")
