@@ -78,10 +78,7 @@ REVEALING = frozenset(
 
 
 def test_secrets_come_out_where_that_is_meant():
-    found = {
-        str(path.relative_to(ROOT))
-        for path in tracked("egress/*.py")
-        if re.search(r"\.reveal\(\)|def reveal", path.read_text())
-    }
+    says = re.compile(r"\.reveal\(\)|def reveal")
+    found = {str(path.relative_to(ROOT)) for path in tracked("egress/*.py") if says.search(path.read_text())}
     assert found - REVEALING == set()
     assert REVEALING - found == set()
