@@ -247,6 +247,8 @@ def _basic(value: bytes, resolver: Resolver | None) -> bytes | None:
     if not has_raw_marker(plain):
         raise _Stop(Fault.UNAVAILABLE, "header")
     replaced = substitute(plain, resolver, as_is, "header")
+    if contains_marker(replaced):
+        raise _Stop(Fault.UNAVAILABLE, "header")
     encoded = base64.urlsafe_b64encode(replaced) if url_safe else base64.b64encode(replaced)
     return scheme + b" " + (encoded if padded else encoded.rstrip(b"="))
 

@@ -132,6 +132,8 @@ def test_what_basic_may_hold(plain: str | bytes, expected: bytes) -> None:
         (f"u:{P}NOBODYS", Fault.UNAVAILABLE),
         (f"u:{P}MARKED", Fault.UNAVAILABLE),
         ("u:openshell%3Aresolve%3Aenv%3AAPP", Fault.UNAVAILABLE),
+        (f"{P}APP:openshell%3Aresolve%3Aenv%3AAPP", Fault.UNAVAILABLE),
+        (f"u:{P}HIDDEN", Fault.UNAVAILABLE),
         (f"u:{P}", Fault.MALFORMED),
         (f"u:{A}APP", Fault.MALFORMED),
     ],
