@@ -119,6 +119,18 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """Something was done to allowed traffic that its own event does not tell: a signature made anew, values placed into
+    a message. `message` is one safe sentence, `facts` are safe scalars."""
+
+    time: float
+    message: str
+    context: FlowContext
+    exchange: ExchangeId | None = None
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StateChange:
     """Configuration moved: `word` is one of events.md A7; `detail` one safe sentence."""
 
@@ -147,4 +159,4 @@ class Lifecycle:
     address: str = ""
 
 
-type Event = ConnectionDecided | ConnectionClosed | ExchangeDecided | Finding | StateChange | Lifecycle
+type Event = ConnectionDecided | ConnectionClosed | ExchangeDecided | Finding | Notice | StateChange | Lifecycle

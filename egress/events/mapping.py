@@ -18,6 +18,7 @@ from egress.events.event import (
     FlowContext,
     Lifecycle,
     LifecycleStep,
+    Notice,
     Severity,
     StateChange,
 )
@@ -184,6 +185,8 @@ class Mapper:
                 return self._closed(event, uid), event.context
             case Finding():
                 return self._finding(event, uid), None
+            case Notice():
+                return self._notice(event, uid), event.context
             case StateChange():
                 return self._state(event, uid), None
             case Lifecycle():
@@ -271,6 +274,20 @@ class Mapper:
         if event.limit is not None:
             unmapped["limit"] = event.limit
         return Part(members, unmapped)
+
+    def _notice(self, event: Notice, uid: str) -> Part:
+        members: Members = {
+            **ocsf.classified(ocsf.NETWORK, ocsf.TRAFFIC, Severity.INFO),
+            **ocsf.ALLOWED,
+            **ocsf.SUCCESS,
+            "time": int(event.time * 1000),
+            "metadata": self.metadata(ocsf.NETWORK, uid, event.exchange or event.context.flow),
+            "message": event.message,
+            "is_src_dst_assignment_known": True,
+            "connection_info": ocsf.OUTBOUND,
+            "observation_point_id": 2,
+        }
+        return Part(members, dict(event.facts))
 
     def _finding(self, event: Finding, uid: str) -> Part:
         context = event.context

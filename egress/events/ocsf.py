@@ -64,7 +64,7 @@ LIFECYCLE = EventClass(
     6002, "Application Lifecycle", 6, "Application Activity", {3: "Start", 4: "Stop"}, ("container", "host")
 )
 
-OPEN, CLOSE, FAIL, LISTEN = 1, 2, 4, 7
+OPEN, CLOSE, FAIL, TRAFFIC, LISTEN = 1, 2, 4, 6, 7
 CREATE = 1
 LOG = 1
 START, STOP = 3, 4

@@ -18,6 +18,7 @@ from egress.events.event import (
     Finding,
     FlowContext,
     Lifecycle,
+    Notice,
     StateChange,
 )
 from egress.model.process import Process, ProcessEvidence
@@ -59,7 +60,7 @@ class Redactor:
             return self._exchange(event)
         return self._rare(event)
 
-    def _rare(self, event: ConnectionDecided | ConnectionClosed | Finding | StateChange | Lifecycle) -> Event:
+    def _rare(self, event: ConnectionDecided | ConnectionClosed | Finding | Notice | StateChange | Lifecycle) -> Event:
         match event:
             case ConnectionDecided():
                 return self._connection(event)
@@ -69,6 +70,9 @@ class Redactor:
                 return event if context is event.context else replace(event, context=context)
             case Finding():
                 return self._finding(event)
+            case Notice():
+                context = self._context(event.context)
+                return replace(event, message=self.text(event.message), context=context, facts=self._pairs(event.facts))
             case StateChange():
                 return replace(event, detail=self.text(event.detail), extra=self._pairs(event.extra))
             case Lifecycle():

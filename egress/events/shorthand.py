@@ -15,6 +15,7 @@ from egress.events.event import (
     FlowContext,
     Lifecycle,
     LifecycleStep,
+    Notice,
     Severity,
     StateChange,
 )
@@ -126,6 +127,8 @@ class Shorthand:
                 return line
             case Finding():
                 return _finding(event)
+            case Notice():
+                return f"NET:TRAFFIC {TAGS[Severity.INFO]} ALLOWED {sentence(event.message)}"
             case StateChange():
                 return _state(event)
             case Lifecycle():

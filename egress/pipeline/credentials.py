@@ -12,7 +12,7 @@ from egress.credentials.aws.payload import Chunks
 from egress.credentials.aws.sign import SigningPlan, opaque_path, plan_signing, sign, strip
 from egress.credentials.grant_placement import place_token, refuses_token
 from egress.credentials.grant_rules import GrantChoice
-from egress.credentials.placeholder import contains_marker
+from egress.credentials.placeholder import contains_marker, find
 from egress.credentials.redact import redact_target
 from egress.credentials.rewrite import Failure, denial_of, inject, rewrite_head
 from egress.credentials.rewrite_body import rewrite_body, rewrite_text
@@ -20,7 +20,7 @@ from egress.credentials.scan import Guard
 from egress.credentials.scope import Place
 from egress.credentials.scrub import Scrubber, ScrubPlan, accept_encoding, plan_reply
 from egress.credentials.snapshot import CredentialSnapshot, Resolver
-from egress.events.event import Finding, Severity
+from egress.events.event import Finding, Notice, Severity
 from egress.model.body import FramingKind, of_length
 from egress.model.ids import ExchangeId
 from egress.model.limits import KIB
@@ -93,7 +93,7 @@ class ExchangeCredentials:
 
     __slots__ = (
         "_before", "_connection", "_endpoint", "_grant", "_held", "_message_hits", "_method", "_options", "_place",
-        "_plans", "_services", "_signing", "_token",
+        "_plans", "_services", "_signed_bytes", "_signing", "_token",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +117,7 @@ class ExchangeCredentials:
         self._held: _Held | None = None
         self._plans: list[ScrubPlan] = []
         self._message_hits: set[int] = set()
+        self._signed_bytes: int | None = None
 
     @property
     def waits(self) -> bool:
@@ -251,6 +252,7 @@ class ExchangeCredentials:
             return keys
         self._remember(resolver)
         now = self._services.clock.now() + self._services.skew.seconds(self._place.host)
+        self._signed_bytes = len(body) if body is not None else 0
         return sign(plan, self._decodable(head), body, keys, now)
 
     def _decodable(self, head: RequestHead) -> RequestHead:
@@ -328,6 +330,8 @@ class ExchangeCredentials:
         if isinstance(placed, Failure):
             return denial_of(placed)
         self._remember(resolver)
+        count = sum(found.token is not None for found in find(text.encode()))
+        self._notice(f"WEBSOCKET_CREDENTIAL_REWRITE {self._where}", ("replacements", str(count)))
         return placed
 
     def binary_message(self) -> Denial | None:
@@ -343,7 +347,16 @@ class ExchangeCredentials:
     # the end -----------------------------------------------------------------------------------------------------
 
     def tell(self, exchange: ExchangeId) -> None:
-        """What came back, once per secret and exchange; and which replies could not be looked into."""
+        """What was signed; what came back, once per secret and exchange; which replies could not be looked into."""
+        plan = self._signing
+        if plan is not None and self._signed_bytes is not None:
+            self._notice(
+                f"SigV4 re-signed {self._where} "
+                f"service={plan.scope.service} region={plan.scope.region} mode={plan.mode}",
+                ("payload_bytes", str(self._signed_bytes)), ("derived_region", str(plan.derived_region).lower()),
+                exchange=exchange,
+            )  # fmt: skip
+            self._signed_bytes = None
         hits = len(set(self._message_hits).union(*[plan.hits for plan in self._plans]))
         unread = [reason for plan in self._plans for reason in plan.findings]
         self._plans.clear()
@@ -352,6 +365,14 @@ class ExchangeCredentials:
             self._find("egress.credential.reflected", "An origin sent a credential back", exchange)
         for reason in unread:
             self._find("egress.credential.unscrubbed", f"A reply could not be looked into: {reason}", exchange)
+
+    @property
+    def _where(self) -> str:
+        return f"{self._place.host}:{self._place.port}"
+
+    def _notice(self, message: str, *facts: tuple[str, str], exchange: ExchangeId | None = None) -> None:
+        now = self._services.clock.now()
+        self._services.events.emit(Notice(now, message, self._connection.context, exchange, facts))
 
     def _find(self, kind: str, title: str, exchange: ExchangeId) -> None:
         context = self._connection.context

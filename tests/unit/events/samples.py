@@ -13,6 +13,7 @@ from egress.events.event import (
     FlowContext,
     Lifecycle,
     LifecycleStep,
+    Notice,
     Severity,
     StateChange,
 )
@@ -112,6 +113,12 @@ def closed(**changes: object) -> ConnectionClosed:
 
 def finding(**changes: object) -> Finding:
     event = Finding(TIME, "openshell.middleware.failure", "A stage failed", Severity.HIGH, CONTEXT)
+    return replace(event, **changes)
+
+
+def notice(**changes: object) -> Notice:
+    facts = (("payload_bytes", "12"),)
+    event = Notice(TIME, "SigV4 re-signed things.test:443 service=s3", CONTEXT, ExchangeId(f"{FLOW}.3"), facts)
     return replace(event, **changes)
 
 

@@ -286,7 +286,9 @@ def test_some_denials_are_findings(code, make):
     assert found.exchange == (f"{samples.FLOW}.3" if make is samples.exchange else None)
 
 
-@pytest.mark.parametrize("event", [samples.connection(), samples.connection(samples.denial()), samples.state()])
+@pytest.mark.parametrize(
+    "event", [samples.connection(), samples.connection(samples.denial()), samples.state(), samples.notice()]
+)
 def test_most_events_are_not(event):
     assert finding_of(event) is None
 
@@ -298,3 +300,11 @@ def test_forward_findings_keep_the_flow_as_correlation():
     extra = finding_of(event)
     assert extra is not None
     assert record(extra)["metadata"]["correlation_uid"] == samples.FLOW
+
+
+def test_a_notice_about_allowed_traffic() -> None:
+    found = record(samples.notice())
+    assert (found["class_uid"], found["activity_name"], found["disposition"]) == (4001, "Traffic", "Allowed")
+    assert found["message"] == "SigV4 re-signed things.test:443 service=s3"
+    assert found["unmapped"]["payload_bytes"] == "12"
+    assert found["metadata"]["correlation_uid"] == f"{samples.FLOW}.3"

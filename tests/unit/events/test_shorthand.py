@@ -134,6 +134,7 @@ GOLDEN = [
         'FINDING:DETECTED [CRIT] "A stage failed" [type:openshell.middleware.failure count:3 where:a\\u{20}b\\u{5d}]',
     ),
     # 5019
+    (samples.notice(), "NET:TRAFFIC [INFO] ALLOWED SigV4 re-signed things.test:443 service=s3"),
     (samples.state(), "CONFIG:LOADED [INFO] Policy loaded [version:7 hash:9f3c]"),
     (
         samples.state(word="PROPOSED", generation=None, policy_digest="", extra=(("source", "agent"), ("auto", "no"))),
