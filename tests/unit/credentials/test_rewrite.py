@@ -179,6 +179,7 @@ def test_cookies_that_would_become_something_else(value: str) -> None:
         (f'Token token="{P}APP", x=1', b'Token token="app", x=1'),
         (f"a {P}APP, {P}APP b", b"a app, app b"),
         (f"k=sk-{A}APP!", b"k=app!"),
+        (f"{P}APP {P}APP", b"app app"),
         (f'token="{P}API_KEY"', failed("header")),
         (f'token="{P}QUOTE"', failed("header")),
         (f"token={P}COMMA;x", failed("header")),
