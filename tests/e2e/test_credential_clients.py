@@ -14,6 +14,7 @@ import pytest
 from tests.support.authorities import OriginAuthority
 from tests.support.origins import Conversation, Origin, OriginLoop
 from tests.support.proxy import LANES, EgressProcess, policy_text, rest
+from tests.support.raw import eventually
 from tests.support.registries import TlsServer, git_origin
 from tests.support.workload import Workload
 
@@ -270,6 +271,23 @@ def test_the_api_of_a_forge_as_gh_asks_it(desk: Desk, scheme: str) -> None:
     real = KEYS["GITHUB_TOKEN"]
     assert seen == [f"{scheme} {real}".encode()]
     assert json.loads(done.stdout) == {"login": "me", "asked": 28, "token": "*" * len(real)}
+
+
+@pytest.mark.parametrize("form", ["grant_type=refresh_token&refresh_token=r", "a=1&gr%61nt_type=password"])
+def test_a_token_form_is_refused(desk: Desk, form: str) -> None:
+    """What it would bring is a secret that nobody could mask."""
+    desk.origin.take()
+    done = desk.workload.run("curl", "-sS", "-d", form, desk.url("api.github.test", "/login/oauth/access_token"))
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["error"] == "credential_minting_denied"
+    assert desk.origin.take() == b""
+
+    def told() -> bool:
+        texts = map(json.dumps, desk.proxy.events())
+        return any(answer["request_id"] in text and "credential_minting_denied" in text for text in texts)
+
+    assert eventually(told)
 
 
 @pytest.mark.parametrize(
