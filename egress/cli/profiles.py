@@ -6,9 +6,8 @@ from pathlib import Path
 from egress.cli.check import diagnostic_json
 from egress.cli.operator import operator_settings
 from egress.cli.terminal import ExitCode, complain, fail, show, show_json
-from egress.credentials.profiles import Catalogue, Profile, entry_document, lint, read_directory, read_profile
-from egress.documents.diagnostic import Diagnostic, error, has_errors
-from egress.documents.location import Location
+from egress.credentials.profiles import Catalogue, Profile, entry_document, lint, read_directory, read_file
+from egress.documents.diagnostic import Diagnostic, has_errors
 from egress.policy.compile import compile_policy
 
 
@@ -66,10 +65,7 @@ def lint_profiles(paths: Iterable[Path], *, as_json: bool) -> ExitCode:
 
 
 def _problems(file: Path) -> Iterable[Diagnostic]:
-    try:
-        profile = read_profile(file.read_bytes(), str(file))
-    except OSError as failure:
-        return [error(Location(str(file)), f"cannot be read: {failure.strerror}")]
+    profile = read_file(file)
     return (*lint(profile), *_endpoint_problems(profile)) if isinstance(profile, Profile) else profile
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from egress.config.files import read_document
 from egress.credentials.document import CredentialModel, ProfileModel
 from egress.credentials.profile_rules import INSPECTED, check_profile
 from egress.credentials.scope import Selector
@@ -64,22 +66,25 @@ class Catalogue:
         if name in self._own:
             return self._own[name]
         wanted = ALIASES.get(name, name)
-        if wanted in self._own:
-            return self._own[wanted]
-        entry = _bundled() / f"{wanted}.yaml"
-        if "/" in wanted or not entry.is_file():
-            return None
-        found = read_profile(entry.read_bytes(), f"profile:{wanted}")
-        assert isinstance(found, Profile), found  # a test reads them all
-        return found
+        return self._own[wanted] if wanted in self._own else _bundled(wanted)
 
     @property
     def names(self) -> list[str]:
-        bundled = {entry.name.removesuffix(".yaml") for entry in _bundled().iterdir() if entry.name.endswith(".yaml")}
-        return sorted(bundled | set(self._own))
+        names = (entry.name for entry in _shelf().iterdir())
+        return sorted({name.removesuffix(".yaml") for name in names if name.endswith(".yaml")} | set(self._own))
 
 
-def _bundled() -> Any:
+@cache
+def _bundled(name: str) -> Profile | None:
+    entry = _shelf() / f"{name}.yaml"
+    if "/" in name or not entry.is_file():
+        return None
+    found = read_profile(entry.read_bytes(), f"profile:{name}")
+    assert isinstance(found, Profile), found  # a test reads them all
+    return found
+
+
+def _shelf() -> Any:
     """A Traversable, whose module moved between versions."""
     return resources.files("egress.credentials") / "catalogue"
 
@@ -88,6 +93,12 @@ def read_profile(text: bytes, name: str) -> Profile | tuple[Diagnostic, ...]:
     """One profile document; all that is wrong with it otherwise."""
     document = read(text, name)
     return profile_of(document) if isinstance(document, Document) else document
+
+
+def read_file(file: Path) -> Profile | tuple[Diagnostic, ...]:
+    """The profile in a file; all that is wrong with it otherwise."""
+    text = read_document(file)
+    return (text,) if isinstance(text, Diagnostic) else read_profile(text, str(file))
 
 
 def profile_of(document: Document) -> Profile | tuple[Diagnostic, ...]:
@@ -122,11 +133,7 @@ def read_directory(directory: Path) -> tuple[list[Profile], list[Diagnostic]]:
     if not directory.is_dir():
         return [], [error(Location(str(directory)), "is no directory")]
     for file in profile_paths(directory):
-        try:
-            profile = read_profile(file.read_bytes(), str(file))
-        except OSError as problem:
-            found.append(error(Location(str(file)), f"cannot be read: {problem.strerror}"))
-            continue
+        profile = read_file(file)
         if not isinstance(profile, Profile):
             found += profile
         elif profile.id in profiles:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
+from egress.config.files import read_document
 from egress.credentials.document import CredentialModel, ProviderModel, ProvidersModel
 from egress.credentials.grant_entries import grant_entries
 from egress.credentials.grant_rules import GrantEntry, GrantTable, ambiguous
@@ -180,10 +181,9 @@ def entry_name(provider: str) -> str:
 
 def load_providers(file: Path, schemes: Collection[str] = BUILT_IN) -> ProviderSet | tuple[Diagnostic, ...]:
     """Read a providers file and its profiles; a tuple holds all problems. `schemes`: the sources that can be made."""
-    try:
-        text = file.read_bytes()
-    except OSError as problem:
-        return (error(Location(str(file)), f"cannot be read: {problem.strerror}"),)
+    text = read_document(file)
+    if isinstance(text, Diagnostic):
+        return (text,)
     document = read(text, str(file))
     if not isinstance(document, Document):
         return document
@@ -195,10 +195,8 @@ def load_providers(file: Path, schemes: Collection[str] = BUILT_IN) -> ProviderS
 
 def profile_directories(file: Path) -> list[Path]:
     """Where a providers file keeps profiles of its own; none when it cannot be read."""
-    try:
-        document = read(file.read_bytes(), str(file))
-    except OSError:
-        return []
+    text = read_document(file)
+    document = read(text, str(file)) if isinstance(text, bytes) else None
     data = document.data if isinstance(document, Document) else None
     named = data.get("profile_dirs") if isinstance(data, dict) else None
     return [file.parent / text for text in named if isinstance(text, str)] if isinstance(named, list) else []
@@ -219,6 +217,7 @@ class _Reader:
         self._base = file.parent
         self._files = [file]
         self._findings = Findings(document)
+        self._unread = False  # some own profile could not be read: it may be the one that is missed
 
     def read(self) -> ProviderSet | tuple[Diagnostic, ...]:
         catalogue = self._catalogue()
@@ -248,6 +247,7 @@ class _Reader:
             self._files += profile_paths(directory)
             profiles, found = read_directory(directory)
             self._findings.diagnostics.extend(found)
+            self._unread = self._unread or has_errors(found)
             for profile in profiles:
                 first = own.setdefault(profile.id, profile)
                 if first is not profile:
@@ -288,7 +288,9 @@ class _Reader:
     # one provider ------------------------------------------------------------------------------------------------
 
     def _provider(self, index: int, model: ProviderModel, catalogue: Catalogue) -> Provider | None:
+        """None when something is wrong with it: then it is not held against the others."""
         at: KeyPath = ("providers", index)
+        before = len(self._findings.diagnostics)
         profile = self._profile(model, at, catalogue)
         if profile is None:
             return None
@@ -299,6 +301,8 @@ class _Reader:
             if (spec := self._source((*at, "values", key), profile.keys.get(key))) is not None
         }
         bundle = self._source((*at, "bundle"), None) if model.bundle is not None else None
+        if has_errors(self._findings.diagnostics[before:]):
+            return None
         managed = (model.handle or self._model.defaults.handle) == "stable"
         place = self._document.part(at)
         return Provider(model.name, model, profile, values, bundle, model.config, managed, place)
@@ -307,7 +311,7 @@ class _Reader:
         path = (*at, "profile")
         if isinstance(model.profile, str):
             found = catalogue.find(model.profile)
-            if found is None:
+            if found is None and not self._unread:
                 hint = f"profiles: {', '.join(catalogue.names)}"
                 self._findings.error(path, f"there is no profile `{model.profile}`", hint)
             return found

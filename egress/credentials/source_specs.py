@@ -17,7 +17,7 @@ BUILT_IN = frozenset(
 )
 PLUGINS = {
     "keyring": "egress-secrets-keyring", "vault": "egress-secrets-vault",
-    "aws_secrets_manager": "egress-secrets-aws", "gcp_adc": "a plugin of yours",
+    "aws_secrets_manager": "egress-secrets-aws",
 }  # fmt: skip
 _SOURCES = {
     "oauth2_refresh_token": "oauth2", "oauth2_client_credentials": "oauth2",

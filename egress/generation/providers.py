@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from egress.config.files import origin_problems
 from egress.config.settings import Settings
 from egress.documents.diagnostic import Diagnostic, error, warning
 from egress.documents.location import Location
@@ -56,9 +57,14 @@ def providers_of(settings: Settings, found: list[Diagnostic], *, allow_literal: 
         return None
     from egress.credentials.assertions import Assertions  # noqa: PLC0415
     from egress.credentials.intake import check_sources  # noqa: PLC0415
-    from egress.credentials.providers import load_providers  # noqa: PLC0415
+    from egress.credentials.providers import load_providers, profile_files  # noqa: PLC0415
     from egress.credentials.sources.registry import SCHEMES, Sources, Surroundings  # noqa: PLC0415
 
+    if settings.reload.check_origin == "on":
+        # Whoever may write these says which commands run here, and where secrets go.
+        uids = frozenset(uid for agent in settings.agents for uid in agent.match.uids or ())
+        for file in (settings.providers.file, *profile_files(settings.providers.file)):
+            found += [one for one in origin_problems(file, uids) if one not in found]
     plugins = plugins_of(settings)
     found += plugins.diagnostics
     loaded = load_providers(settings.providers.file, SCHEMES | plugins.sources.keys())

@@ -1,20 +1,26 @@
 """providers.yaml: what is read, what is refused and where, what joins the policy, where each key belongs."""
 
+import json
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from egress.credentials.activation import check_activation
+from egress.credentials.document import ProviderModel
 from egress.credentials.placeholder import spell
 from egress.credentials.profile_rules import forbidden_key
 from egress.credentials.profiles import Catalogue
-from egress.credentials.providers import ProviderSet, entry_name, load_providers
+from egress.credentials.providers import ProviderSet, entry_name, load_providers, profile_files
 from egress.credentials.scope import Place
 from egress.credentials.snapshot import Credential, CredentialSnapshot
+from egress.documents.diagnostic import has_errors
 from egress.documents.yaml import Document, read
 from egress.model.secret import Secret
 from egress.policy.compile import compile_policy
-from egress.policy.compiled import CompiledPolicy
+from egress.policy.compiled import CompiledPolicy, Enforcement
 
 GOOD = """\
 version: 1
@@ -232,3 +238,212 @@ def test_the_whole_catalogue_joins_a_policy(tmp_path: Path, name: str) -> None:
     assert check_activation(both, providers) == []
     stamped = [providers.credentialed(one, providers.selectors([both])) for one in both.entries["api"].endpoints]
     assert stamped == [False]
+
+
+# what profiles add ----------------------------------------------------------------------------------------------------
+
+OWN = """\
+id: ticket-desk
+display_name: Ticket Desk
+credentials:
+  - {name: token, env_vars: [DESK_TOKEN, DESK_TOKEN_OLD], auth_style: header, header_name: X-Desk}
+endpoints:
+  - host: desk.example
+    port: 443
+    protocol: rest
+    rules: [{allow: {method: GET, path: /v1/**, query: {q: {any: ["a*", b]}}}}]
+  - {host: files.desk.example, port: 443, protocol: rest, access: read-only}
+"""
+DESK = """\
+version: 1
+profile_dirs: [profiles]
+providers:
+  - {name: desk, profile: ticket-desk, inject: always, values: {DESK_TOKEN: {env: A}, DESK_TOKEN_OLD: {env: B}}}
+"""
+
+
+def with_profile(tmp_path: Path, profile: str = OWN, text: str = DESK) -> ProviderSet:
+    (tmp_path / "profiles").mkdir(exist_ok=True)
+    (tmp_path / "profiles" / "desk.yaml").write_text(profile)
+    return loaded(tmp_path, text)
+
+
+def test_an_entry_says_what_the_profile_says(tmp_path: Path) -> None:
+    audited = OWN.replace("read-only}", "read-only, enforcement: audit}")
+    (document,) = with_profile(tmp_path, audited).derived_policy(["desk"])
+    first, second = policy(POLICY, document).entries["_provider_desk"].endpoints
+    assert first.location == f"{tmp_path}/profiles/desk.yaml:6:5"
+    assert first.enforcement is Enforcement.ENFORCE  # what a profile allows is not up to the policy's default
+    assert second.enforcement is Enforcement.AUDIT
+    assert len(first.rules) == 1
+
+
+def test_what_a_policy_would_not_take_is_told_where_the_profile_says_it(tmp_path: Path) -> None:
+    wrong = OWN.replace("access: read-only", "rules: [{allow: {method: GET, operation_type: query}}]")
+    (document,) = with_profile(tmp_path, wrong).derived_policy(["desk"])
+    found = compile_policy([document])
+    assert found.policy is None
+    assert {one.location.line for one in found.diagnostics} == {10}
+    assert {one.location.file for one in found.diagnostics} == {f"{tmp_path}/profiles/desk.yaml"}
+
+
+def test_a_value_is_placed_once(tmp_path: Path) -> None:
+    """Two variables of one credential are one field of a request."""
+    slots = with_profile(tmp_path).slots([])
+    assert [(slot.key, slot.placement and slot.placement.when) for slot in slots] == [
+        ("DESK_TOKEN", "always"),
+        ("DESK_TOKEN_OLD", "never"),
+    ]
+
+
+def test_a_key_may_be_for_some_endpoints_only(tmp_path: Path) -> None:
+    narrow = OWN.replace("X-Desk}", "X-Desk, endpoints: [1]}")
+    assert {slot.endpoints for slot in with_profile(tmp_path, narrow).slots([])} == {(("files.desk.example", 443, ""),)}
+
+
+def test_a_changed_profile_is_a_change(tmp_path: Path) -> None:
+    before = with_profile(tmp_path)
+    assert with_profile(tmp_path, OWN + "# comment\n").digest == before.digest
+    assert with_profile(tmp_path, OWN.replace("X-Desk", "X-Key")).digest != before.digest
+    assert with_profile(tmp_path, text=DESK.replace("env: B", "env: C")).digest != before.digest
+    assert before.files == (tmp_path / "providers.yaml", tmp_path / "profiles" / "desk.yaml")
+    assert profile_files(tmp_path / "providers.yaml") == [tmp_path / "profiles", tmp_path / "profiles" / "desk.yaml"]
+
+
+@pytest.mark.parametrize("text", ["", "profile_dirs: x", "[]", "profile_dirs: [1]", "\x00"])
+def test_no_directories_of_what_cannot_be_read(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "providers.yaml"
+    assert profile_files(file) == []
+    file.write_text(text)
+    assert profile_files(file) == []
+
+
+def test_faults_of_own_profiles(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "again.yaml").write_text(OWN)
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "desk.yml").write_text(OWN)
+    (tmp_path / "profiles" / "other.json").write_text('{"id": "other", "display_name": "Other", "vendor": 1}')
+    (tmp_path / "profiles" / "same.yaml").write_text(OWN)
+    (tmp_path / "profiles" / "wrong.yaml").write_text("id: [")
+    (tmp_path / "profiles" / "README.md").write_text("not a profile")
+    found = load(tmp_path, DESK.replace("[profiles]", "[profiles, more, missing]"))
+    assert isinstance(found, tuple)
+    assert [str(one).partition("\n")[0].replace(f"{tmp_path}/", "") for one in found] == [
+        "profiles/other.json:1:42: warning: unknown key `vendor`",
+        "profiles/same.yaml:1:5: error: `ticket-desk` is defined in profiles/desk.yml already",
+        "profiles/wrong.yaml:2:1: error: not valid YAML: did not find expected node content",
+        "providers.yaml:2:26: error: profile_dirs[1]: `ticket-desk` in more/again.yaml is defined in profiles/desk.yml "
+        "already",
+        "missing: error: is no directory",
+    ]
+
+
+def test_an_own_profile_takes_the_place_of_a_bundled_one(tmp_path: Path) -> None:
+    own = OWN.replace("id: ticket-desk", "id: github")
+    text = DESK.replace("profile: ticket-desk", "profile: gh")
+    assert with_profile(tmp_path, own, text).providers[0].profile.model.display_name == "Ticket Desk"
+
+
+def test_facts_are_not_for_the_environment(tmp_path: Path) -> None:
+    text = """\
+version: 1
+providers:
+  - {name: cloud, profile: gcp, values: {GCP_SA_ACCESS_TOKEN: {env: A}}, config: {project_id: p, region: r}}
+  - {name: desk, profile: generic-bearer, values: {API_TOKEN: {env: B}}, config: {API_HOST: h}}
+"""
+    cloud, desk = loaded(tmp_path, text).providers
+    assert (cloud.config, cloud.fixed) == ({"project_id": "p", "region": "r"}, {})
+    assert desk.fixed == {"API_HOST": "h"}
+
+
+REFRESH = """\
+version: 1
+providers:
+  - name: crm
+    profile:
+      credentials:
+        - name: token
+          env_vars: [CRM_TOKEN]
+          refresh:
+            strategy: oauth2_client_credentials
+            token_url: https://login.example/token
+            scopes: [crm.read]
+            refresh_before_seconds: 60
+            max_lifetime_seconds: 1800
+      endpoints: [{host: crm.example, port: 443, protocol: rest, access: full}]
+    values: {CRM_TOKEN: {oauth2: {client_id: me, client_secret: {env: S}}}}
+"""
+
+
+def test_a_source_follows_the_profile(tmp_path: Path) -> None:
+    spec = loaded(tmp_path, REFRESH).providers[0].values["CRM_TOKEN"]
+    assert spec.fields == {
+        "strategy": "oauth2_client_credentials",
+        "token_url": "https://login.example/token",
+        "scopes": ["crm.read"],
+        "max_lifetime": 1800,
+        "client_id": "me",
+        "client_secret": {"env": "S"},
+    }
+    assert spec.refresh_before == 60.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fields"),
+    [
+        ("client_id: me,", "tenant_id: corp, client_id: me, scopes: [x],", {"tenant_id": "corp", "scopes": ["x"]}),
+        ("client_id: me,", "token_url: https://other.example/t,", {"token_url": "https://other.example/t"}),
+    ],
+)
+def test_what_the_instance_says_counts(tmp_path: Path, old: str, new: str, fields: dict[str, object]) -> None:
+    spec = loaded(tmp_path, REFRESH.replace(old, new)).providers[0].values["CRM_TOKEN"]
+    assert {key: spec.fields[key] for key in fields} == fields
+    assert ("token_url" in spec.fields) is ("tenant_id" not in fields)
+
+
+def test_other_sources_do_not_follow_it(tmp_path: Path) -> None:
+    text = REFRESH.replace("{oauth2: {client_id: me, client_secret: {env: S}}}", "{command: [get], refresh_before: 1s}")
+    spec = loaded(tmp_path, text).providers[0].values["CRM_TOKEN"]
+    assert (spec.fields, spec.refresh_before) == (["get"], 1.0)
+
+
+def test_defaults_of_the_file_and_what_a_value_says(tmp_path: Path) -> None:
+    text = """\
+version: 1
+defaults: {refresh: never, timeout: 3s, on_failure: keep_until_expiry, handle: revision, retain: generations}
+providers:
+  - {name: a, profile: openai, values: {OPENAI_API_KEY: {env: A}}}
+  - name: b
+    profile: nvidia
+    handle: stable
+    values: {NVIDIA_API_KEY: {env: A, refresh: 5, timeout: 1, on_failure: revoke}}
+"""
+    found = loaded(tmp_path, text)
+    one, other = found.providers
+    spec, own = one.values["OPENAI_API_KEY"], other.values["NVIDIA_API_KEY"]
+    assert (spec.refresh, spec.timeout, spec.on_failure) == (None, 3.0, ("keep_until_expiry", 0.0))
+    assert (own.refresh, own.timeout, own.on_failure) == (5.0, 1.0, ("revoke", 0.0))
+    assert (one.managed, other.managed, found.retain) == (False, True, "generations")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    found = load_providers(tmp_path / "none.yaml")
+    assert isinstance(found, tuple)
+    assert str(found[0]) == f"{tmp_path}/none.yaml: error: cannot be read: No such file or directory"
+
+
+def _nested(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    keys = st.sampled_from((*ProviderModel.model_fields, "x"))
+    return st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=6), _nested, max_leaves=12))
+@settings(max_examples=40, deadline=None)
+def test_whatever_a_file_says_it_is_read_or_refused(data: object) -> None:
+    """Never an exception, whatever an operator writes."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "providers.yaml"
+        file.write_text(json.dumps({"version": 1, "providers": [data]}))
+        found = load_providers(file)
+    assert isinstance(found, ProviderSet) or has_errors(found)
