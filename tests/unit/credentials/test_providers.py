@@ -447,3 +447,12 @@ def test_whatever_a_file_says_it_is_read_or_refused(data: object) -> None:
         file.write_text(json.dumps({"version": 1, "providers": [data]}))
         found = load_providers(file)
     assert isinstance(found, ProviderSet) or has_errors(found)
+
+
+def test_the_documentation_is_right(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "credentials.md").read_text()
+    providers, profile = (part.partition("```")[0] for part in text.split("```yaml\n")[1:3])
+    found = with_profile(tmp_path, profile, providers)
+    assert [one.name for one in found.providers] == ["work-github", "lake", "desk"]
+    assert found.diagnostics == ()
+    policy(POLICY, *found.derived_policy(["work-github", "desk"]))
