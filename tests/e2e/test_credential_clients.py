@@ -160,15 +160,20 @@ class Desk:
         return f"https://{host}:{self.origin.port}{path}"
 
 
+def commit(checkout: Path, name: str) -> None:
+    """A file that does not compress."""
+    (checkout / name).write_bytes(os.urandom(300_000))
+    identity = ("-c", "user.name=tester", "-c", "user.email=tester@example.test")
+    subprocess.run(["git", "add", "."], cwd=checkout, check=True)
+    subprocess.run(["git", *identity, "commit", "-q", "-m", name], cwd=checkout, check=True)
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bare repository that takes pushes, in a directory of its own."""
     root = tmp_path_factory.mktemp("forge")
-    identity = ("-c", "user.name=tester", "-c", "user.email=tester@example.test")
     subprocess.run(["git", "init", "-q", "-b", "main", "seed"], cwd=root, check=True)
-    (root / "seed" / "noise.bin").write_bytes(os.urandom(300_000))
-    subprocess.run(["git", "add", "."], cwd=root / "seed", check=True)
-    subprocess.run(["git", *identity, "commit", "-q", "-m", "one"], cwd=root / "seed", check=True)
+    commit(root / "seed", "noise.bin")
     subprocess.run(["git", "clone", "-q", "--mirror", "seed", "own.git"], cwd=root, check=True)
     subprocess.run(["git", "config", "http.receivepack", "true"], cwd=root / "own.git", check=True)
     return root / "own.git"
@@ -226,14 +231,16 @@ def test_placeholders_have_the_shape_of_the_key(desk: Desk, key: str) -> None:
 
 
 def test_git_clones_and_pushes_with_a_placeholder_for_a_password(desk: Desk, repository: Path) -> None:
-    """git asks bare, hears 401, and repeats with Basic."""
+    """git asks bare, hears 401, and repeats with Basic; what is larger than `http.postBuffer` goes up in chunks."""
     work, url = desk.workload, f"https://git.test:{desk.forge.port}/own.git"
     desk.forge.seen.clear()
     done = work.run("git", "-c", f"credential.helper={HELPER}", "clone", "-q", url, "copy")
     assert done.returncode == 0, done.stderr
     assert (work.directory / "copy" / "noise.bin").stat().st_size == 300_000
+    commit(work.directory / "copy", "more.bin")
     branch = f"refs/heads/{work.directory.name}"
-    done = work.run("git", "-C", "copy", "-c", f"credential.helper={HELPER}", "push", "-q", "origin", f"HEAD:{branch}")
+    push = ("-c", f"credential.helper={HELPER}", "-c", "http.postBuffer=1024", "push", "-q", "origin", f"HEAD:{branch}")
+    done = work.run("git", "-C", "copy", *push)
     assert done.returncode == 0, done.stderr
     refs = subprocess.run(["git", "for-each-ref", branch], cwd=repository, capture_output=True, text=True, check=True)
     assert branch in refs.stdout

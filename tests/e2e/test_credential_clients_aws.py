@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import boto3  # type: ignore[import-untyped]
 import pytest
+from botocore.config import Config  # type: ignore[import-untyped]
 
+from egress.credentials.aws.keys import AwsKeys
+from egress.model.secret import Secret
 from tests.support.authorities import OriginAuthority
-from tests.support.moto_cloud import Cloud, client, judging_cloud
+from tests.support.moto_cloud import ALL, Cloud, client, judging_cloud
 from tests.support.origins import Conversation, OriginLoop, RawOrigin
 from tests.support.proxy import LANES, EgressProcess, policy_text, rest
 from tests.support.raw import eventually
@@ -21,8 +25,10 @@ from tests.support.workload import Workload
 S3 = "s3.us-east-1.amazonaws.com"
 BUCKET_HOST = f"things.{S3}"
 STS = "sts.us-east-1.amazonaws.com"
+GUEST = "sts.eu-west-1.amazonaws.com"
 BEDROCK = "bedrock-runtime.us-east-1.amazonaws.com"
-HOSTS = {S3: "s3", BUCKET_HOST: "s3", STS: "sts", BEDROCK: "bedrock"}
+HOSTS = {S3: "s3", BUCKET_HOST: "s3", STS: "sts", GUEST: "sts", BEDROCK: "bedrock"}
+"""`GUEST` is for another identity, a role with temporary keys."""
 
 DUMMIES = {
     "AWS_ACCESS_KEY_ID": "AKIADUMMYDUMMYDUMMY1", "AWS_SECRET_ACCESS_KEY": "dummy", "AWS_SESSION_TOKEN": "worthless",
@@ -37,7 +43,7 @@ MODELS = (
 OBJECTS = """
 import boto3, io, json, sys
 from boto3.s3.transfer import TransferConfig
-from botocore.config import Config
+from botocore.config import Config  # type: ignore[import-untyped]
 odd, style, *hashes = sys.argv[1:]
 s3 = boto3.client("s3", config=Config(s3={"addressing_style": style}, retries={"total_max_attempts": 1}))
 told = {}
@@ -80,7 +86,7 @@ print(json.dumps(told))
 """
 
 ASSUME = """
-import boto3
+import boto3  # type: ignore[import-untyped]
 boto3.client("sts").assume_role(RoleArn="arn:aws:iam::123456789012:role/reader", RoleSessionName="me")
 """
 
@@ -100,29 +106,55 @@ class Site:
 
     def stored(self, key: str) -> bytes:
         """An object, asked for without the proxy, with the real keys."""
-        found: bytes = self._direct().get_object(Bucket="things", Key=key)["Body"].read()
+        found: bytes = self.direct().get_object(Bucket="things", Key=key)["Body"].read()
         return found
 
     def fresh_bucket(self) -> None:
-        direct = self._direct()
+        direct = self.direct()
         for one in direct.list_objects_v2(Bucket="things").get("Contents", ()):
             direct.delete_object(Bucket="things", Key=one["Key"])
         self.front.take()
 
-    def _direct(self) -> Any:
-        return client("s3", self.cloud.port, self.cloud.keys.access.reveal(), self.cloud.keys.secret.reveal())
+    def direct(self) -> Any:
+        return client("s3", self.cloud.port, *two(self.cloud.keys))
 
 
 @pytest.fixture(scope="module")
 def cloud() -> Iterator[Cloud]:
     with judging_cloud() as made:
-        client("s3", made.port, made.keys.access.reveal(), made.keys.secret.reveal()).create_bucket(Bucket="things")
+        client("s3", made.port, *two(made.keys)).create_bucket(Bucket="things")
         yield made
+
+
+@pytest.fixture(scope="module")
+def guest(cloud: Cloud) -> AwsKeys:
+    """Temporary keys of a role."""
+    iam, sts = (client(name, cloud.port, *two(cloud.keys)) for name in ("iam", "sts"))
+    role = iam.create_role(RoleName="guest", AssumeRolePolicyDocument=ALL)["Role"]["Arn"]
+    iam.put_role_policy(RoleName="guest", PolicyName="all", PolicyDocument=ALL)
+    made = sts.assume_role(RoleArn=role, RoleSessionName="visit")["Credentials"]
+    return AwsKeys(*(Secret(made[name]) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")))
+
+
+def two(keys: AwsKeys) -> tuple[str, str]:
+    return keys.access.reveal(), keys.secret.reveal()
+
+
+def variables(name: str, keys: AwsKeys) -> dict[str, str]:
+    """The proxy's environment for an identity: `LAKE_AWS_SECRET_ACCESS_KEY` and so on."""
+    token = {} if keys.token is None else {"AWS_SESSION_TOKEN": keys.token}
+    held = {"AWS_ACCESS_KEY_ID": keys.access, "AWS_SECRET_ACCESS_KEY": keys.secret, **token}
+    return {f"{name.upper()}_{key}": secret.reveal() for key, secret in held.items()}
+
+
+def aws_provider(name: str, keys: AwsKeys) -> dict[str, Any]:
+    values = {variable.partition("_")[2]: {"env": variable} for variable in variables(name, keys)}
+    return {"name": name, "profile": "aws", "values": values}
 
 
 @pytest.fixture(scope="module", params=LANES)
 def site(
-    request: pytest.FixtureRequest, origin_loop: OriginLoop, authority: OriginAuthority, cloud: Cloud,
+    request: pytest.FixtureRequest, origin_loop: OriginLoop, authority: OriginAuthority, cloud: Cloud, guest: AwsKeys,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Site]:  # fmt: skip
     """moto behind TLS that proves to be AWS; nothing of the real keys in the workload's environment."""
@@ -135,17 +167,16 @@ def site(
     endpoints = [
         rest(
             host, front.port, credential_signing="sigv4", signing_service=service, allow_encoded_slash=True,
-            credential_binding={"provider": "lake"},
+            credential_binding={"provider": "guest" if host == GUEST else "lake"},
         )
         for host, service in HOSTS.items()
     ]  # fmt: skip
-    names = {"AWS_ACCESS_KEY_ID": "LAKE_ID", "AWS_SECRET_ACCESS_KEY": "LAKE_SECRET"}
-    lake = {"name": "lake", "profile": "aws", "values": {key: {"env": name} for key, name in names.items()}}
+    identities = {"lake": cloud.keys, "guest": guest}
     with EgressProcess(
         policy_text(*endpoints),
         aliases=dict.fromkeys(HOSTS, "127.0.0.1"), trust=authority.ca_file, settings=LANES[request.param],
-        providers={"version": 1, "providers": [lake]},
-        environment={"LAKE_ID": cloud.keys.access.reveal(), "LAKE_SECRET": cloud.keys.secret.reveal()},
+        providers={"version": 1, "providers": [aws_provider(*one) for one in identities.items()]},
+        environment={name: text for one, held in identities.items() for name, text in variables(one, held).items()},
     ) as proxy:  # fmt: skip
         workload = Workload(proxy, tmp_path_factory.mktemp("work"))
         workload.environment |= {
@@ -222,6 +253,37 @@ def test_the_command_line(site: Site) -> None:
     aws("s3", "cp", "--only-show-errors", f"s3://things/{ODD}", "again.bin")
     assert (site.workload.directory / "again.bin").read_bytes() == large
     assert json.loads(aws("sts", "get-caller-identity"))["Arn"] == "arn:aws:iam::123456789012:user/proxy"
+
+
+def test_identities_by_host_for_a_client_that_signs_nothing(site: Site) -> None:
+    who = {}
+    for host in (STS, GUEST):
+        words = [
+            "curl",
+            "-sS",
+            "-d",
+            "Action=GetCallerIdentity&Version=2011-06-15",
+            f"https://{host}:{site.front.port}/",
+        ]
+        who[host] = site.run({}, *words).stdout.partition("<Arn>")[2].partition("</Arn>")[0]
+    account = "123456789012"
+    assert who == {
+        STS: f"arn:aws:iam::{account}:user/proxy", GUEST: f"arn:aws:sts::{account}:assumed-role/guest/visit",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["s3v4", "s3"])
+def test_a_presigned_url_of_worthless_keys(site: Site, version: str) -> None:
+    site.direct().put_object(Bucket="things", Key=ODD, Body=b"shared")
+    site.front.take()
+    signer = boto3.client(
+        "s3", endpoint_url=f"https://{S3}:{site.front.port}", region_name="us-east-1", aws_access_key_id="AKIADUMMY",
+        aws_secret_access_key="dummy", config=Config(s3={"addressing_style": "path"}, signature_version=version),
+    )  # fmt: skip
+    url = signer.generate_presigned_url("get_object", Params={"Bucket": "things", "Key": ODD})
+    assert "AKIADUMMY" in url
+    assert site.run({}, "curl", "-sS", url).stdout == "shared"
+    assert b"AKIADUMMY" not in site.front.take()
 
 
 def test_moto_refuses_these_keys_when_nobody_signs_again(site: Site) -> None:
