@@ -26,7 +26,7 @@ from egress.destination.hosts import detect_gateway
 from egress.destination.local import LocalAddresses, expand_wildcards
 from egress.destination.resolver import NameResolver, ResolverSettings, WorkloadHosts
 from egress.destination.validate import DestinationSettings, OwnListeners
-from egress.documents.diagnostic import Diagnostic
+from egress.documents.diagnostic import Diagnostic, has_errors
 from egress.engine.assemblies import Assemblies
 from egress.engine.carried import OriginStream
 from egress.engine.drain import Drain
@@ -348,8 +348,9 @@ class Proxy:
             self._staged.discard()
             self._staged = None
         providers = self._candidate.providers
-        files = {str(file) for file in providers.files} if providers is not None else set()
-        if self._custody is not None and any(one.location.file in files for one in diagnostics):
+        if self._custody is None or providers is None:
+            return
+        if has_errors(one for one in diagnostics if providers.made_of(one.location.file)):
             self._custody.revoke_all()
 
     def _open_custody(self, settings: Settings) -> "Custody":

@@ -127,6 +127,11 @@ class ProviderSet:
     def find(self, name: str) -> Provider | None:
         return next((one for one in self.providers if one.name == name), None)
 
+    def made_of(self, file: str) -> bool:
+        """Is it the providers file, a profile, or something in a directory of profiles?"""
+        path = Path(file)
+        return path in self.files or path.parent in self.files
+
     def derived_policy(self, names: Collection[str]) -> tuple[Document, ...]:
         """A policy document with the entry `_provider_<name>` for each named provider that has endpoints. Its programs
         are those of the profile, or else those of the instance, or all."""
@@ -244,7 +249,7 @@ class _Reader:
         own: dict[str, Profile] = {}
         for index, text in enumerate(self._model.profile_dirs):
             directory = self._base / text
-            self._files += profile_paths(directory)
+            self._files += (directory, *profile_paths(directory))
             profiles, found = read_directory(directory)
             self._findings.diagnostics.extend(found)
             self._unread = self._unread or has_errors(found)

@@ -59,6 +59,8 @@ class Reloader:
         self._tell_rejected = rejected
         self._number = current.generation.number
         self._quarantined = False
+        self._bereft = False
+        """Something was rejected since the last install, which may have taken credentials away."""
         self._digest = current.fingerprint
         self._refused: tuple[Diagnostic, ...] | None = None
         """Told already. What is wrong may lie in files that nobody watches yet, so every wake reads again."""
@@ -128,7 +130,7 @@ class Reloader:
         if isinstance(outcome, Candidate):
             self._digest = outcome.fingerprint
             self._refused = None
-            if not self._quarantined and _same(outcome, self._current):
+            if not self._quarantined and not self._bereft and _same(outcome, self._current):
                 return
             if outcome.secrets == self._current.secrets:
                 # Connections and sessions that were verified by equal trust stay good.
@@ -136,7 +138,7 @@ class Reloader:
             problem = await self._installed(outcome)
             if problem is None:
                 self._number = number
-                self._quarantined = False
+                self._quarantined = self._bereft = False
             else:
                 self._rejected(problem)
         else:
@@ -167,6 +169,7 @@ class Reloader:
         if diagnostics == self._refused:
             return
         self._refused = diagnostics
+        self._bereft = self._current.providers is not None
         self._tell_rejected(diagnostics)
         text = render(diagnostics)
         log.error("reload rejected", extra={"problems": len(diagnostics)})

@@ -306,7 +306,9 @@ def test_a_changed_profile_is_a_change(tmp_path: Path) -> None:
     assert with_profile(tmp_path, OWN + "# comment\n").digest == before.digest
     assert with_profile(tmp_path, OWN.replace("X-Desk", "X-Key")).digest != before.digest
     assert with_profile(tmp_path, text=DESK.replace("env: B", "env: C")).digest != before.digest
-    assert before.files == (tmp_path / "providers.yaml", tmp_path / "profiles" / "desk.yaml")
+    assert before.files == (tmp_path / "providers.yaml", tmp_path / "profiles", tmp_path / "profiles" / "desk.yaml")
+    assert all(before.made_of(f"{tmp_path}/{name}") for name in ("providers.yaml", "profiles", "profiles/new.yaml"))
+    assert not any(before.made_of(f"{tmp_path}/{name}") for name in ("policy.yaml", "other/new.yaml"))
     assert profile_files(tmp_path / "providers.yaml") == [tmp_path / "profiles", tmp_path / "profiles" / "desk.yaml"]
 
 
