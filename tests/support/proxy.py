@@ -96,6 +96,7 @@ def configure(
         "policy": {"file": str(policy_file)},
         "events": {"jsonl": {"path": str(directory / "events.jsonl")}},
         "admin": {"unix": {"path": str(directory / "admin.sock")}},
+        "timeouts": {"drain": "2s"},  # what a test left open is not waited for
     }
     if aliases:
         base["destinations"] = {"aliases": dict(aliases)}
