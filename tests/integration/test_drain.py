@@ -103,6 +103,8 @@ def _refused(port: int) -> bool:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:
+        pass  # it stood in the queue when the listener closed
     return False
 
 
