@@ -15,6 +15,8 @@ from egress.sdk.secrets import BadSpec, Fetched, SecretSource, SourceContext, So
 from egress.sdk.spec import Spec
 
 MOST_BYTES = 64 * 1024
+_END_SECONDS = 1.0
+"""Waited for a program that was killed."""
 _PASSED_ON = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
     "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS",
@@ -115,4 +117,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.returncode is None:
-        await asyncio.shield(process.wait())
+        await asyncio.shield(_gone(process))
+
+
+async def _gone(process: asyncio.subprocess.Process) -> None:
+    """asyncio tells of the end only once the output was read to its own. Someone outside the group may hold that."""
+    assert process.stdout is not None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_END_SECONDS):
+            while await process.stdout.read(MOST_BYTES):
+                pass
+            await process.wait()

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from egress.credentials.sources.command import _end
 from egress.credentials.sources.command_output import PARSERS
 from egress.sdk.secrets import BadSpec, SourceUnavailable
 from tests.support.secret_sources import sources
@@ -81,6 +83,18 @@ async def test_a_program_and_all_it_started_end_with_their_time(tmp_path: Path) 
             break
         await asyncio.sleep(0.02)
     assert left == []
+
+
+async def test_a_program_whose_output_nobody_read_ends_too() -> None:
+    """asyncio's pipes are full and paused: it would never hear of the end."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec("yes", stdin=pipe, stdout=pipe, start_new_session=True)
+    assert process.stdout is not None
+    while len(process.stdout._buffer) < 128 * 1024:  # type: ignore[attr-defined]
+        await asyncio.sleep(0.01)
+    async with asyncio.timeout(5):
+        await _end(process)
+    assert process.returncode == -signal.SIGKILL
 
 
 def _runs(pid: str) -> bool:
