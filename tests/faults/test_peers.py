@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.authorities import OriginAuthority
-from tests.support.origins import Conversation, Origin, OriginLoop, RawOrigin, never_answer, say_ok
+from tests.support.origins import REPLY_OK, Conversation, Origin, OriginLoop, RawOrigin, never_answer, say_ok
 from tests.support.proxy import LANES, EgressProcess, opaque, policy_text, rest
 from tests.support.raw import Connection, client_context, eventually, open_tunnel, start_tls
 
@@ -204,9 +204,17 @@ def test_stalled_upload_is_timed_out(site: Site) -> None:
 
 
 def test_slow_but_steady_upload_is_not(site: Site) -> None:
-    payload = os.urandom(5)
+    """Nor does it take from the time that the origin has for its answer."""
+
+    async def think(talk: Conversation) -> None:
+        await talk.body()
+        await talk.pause(0.6)
+        await talk.send(REPLY_OK)
+
+    site.origin.script = think
+    payload = os.urandom(4)
     with site.tunnel() as client:
-        client.send(f"POST /up HTTP/1.1\r\nHost: origin.test:{site.origin.port}\r\nContent-Length: 5\r\n\r\n".encode())
+        client.send(f"POST /up HTTP/1.1\r\nHost: origin.test:{site.origin.port}\r\nContent-Length: 4\r\n\r\n".encode())
         for byte in payload:
             time.sleep(0.4)
             client.send(bytes([byte]))

@@ -320,12 +320,13 @@ class Relay:
         scanned = 0
         while isinstance(found := find_head(origin.buffer, LIMITS.tunnel_head_bytes, scanned), NeedMore):
             scanned = len(origin.buffer)
+            # The clock of the answer starts when the request is out; an upload has deadlines of its own.
+            asked = self._body is None or self._body.complete
             try:
                 if not await origin.more(seconds, name):
                     return None
             except DeadlineExceeded:
-                # The clock of the answer starts when the request is out; an upload has deadlines of its own.
-                if self._body is None or self._body.complete:
+                if asked:
                     raise
         return found if isinstance(found, Malformed) else lex_response(origin.take(found))
 
