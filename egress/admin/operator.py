@@ -11,6 +11,7 @@ import struct
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote
 
 from egress.admin.http import HEAD_BYTES, Answer, document, problem, serve
 from egress.admin.metrics import CONTENT_TYPE
@@ -99,7 +100,7 @@ class OperatorSocket:
 
     async def _handle(self, method: str, path: str) -> Answer:
         try:
-            return await self._route(method, [part for part in path.split("/") if part])
+            return await self._route(method, [unquote(part) for part in path.split("/") if part])
         except EgressError as error:
             return problem(503, "failed", str(error))
         except Exception as error:  # the operator learns that it failed; the log says where

@@ -50,7 +50,7 @@ def refresh(config: Path | None, name: str) -> None:
 
 
 def revoke(config: Path | None, name: str) -> None:
-    """Make every placeholder of a provider, or of one key, worthless; new ones work after the next fetch."""
+    """Make every placeholder of a provider, or of one key, worthless; new ones work once it is refreshed by name."""
     ask(operator_settings(config).admin_socket, "POST", "v1", "credentials", name, "revoke")
     show(f"{name}: revoked; processes that were started before need new placeholders\n")
 
