@@ -62,6 +62,23 @@ class _Held(Enum):
     LOOK = "look"
 
 
+_UNMARKED: dict[int, RequestHead] = {}
+"""Heads that hold no placeholder, by identity: what clients repeat is interpreted once and is the same object."""
+_REMEMBERED = 512
+
+
+def unmarked(head: RequestHead) -> bool:
+    """Nothing in the head looks like a placeholder."""
+    if _UNMARKED.get(id(head)) is head:
+        return True
+    if rewrite_head(head, None, _PLAIN) is not head or redact_target(head.path, head.query) != (head.path, head.query):
+        return False
+    if len(_UNMARKED) >= _REMEMBERED:
+        _UNMARKED.clear()
+    _UNMARKED[id(head)] = head
+    return True
+
+
 def redacted(head: RequestHead, *, forward: bool) -> RequestHead | Denial:
     """The head as policy and events see it: placeholders in its target are `[CREDENTIAL]`."""
     shown = redact_target(head.path, head.query)

@@ -26,7 +26,7 @@ from egress.model.process import ProcessEvidence
 from egress.model.request import UpstreamRequest
 from egress.model.verdict import Allow, Audited, Denial, DenialCode, Stage, Verdict
 from egress.pipeline.connection import OpenedConnection
-from egress.pipeline.credentials import ExchangeCredentials, object_head, redacted, swept
+from egress.pipeline.credentials import ExchangeCredentials, object_head, redacted, swept, unmarked
 from egress.pipeline.mcp import McpExchange
 from egress.pipeline.ports import Services
 from egress.pipeline.revalidate import revalidate
@@ -79,6 +79,7 @@ class Exchange:
         "_started",
         "_state",
         "_time",
+        "_unmarked",
         "endpoint",
         "head",
         "hold",
@@ -113,6 +114,7 @@ class Exchange:
         """Ceiling in bytes of a body that must be complete before `admit`; None lets it stream."""
         self.operation: Operation | None = None
         self._body: bytes | None = None
+        self._unmarked = False
         self._handshake: Handshake | None = None
         self._deflate: Deflate | None = None
         self._mcp: McpExchange | None = None
@@ -135,7 +137,8 @@ class Exchange:
     def _judge(self, head: RequestHead) -> RequestHead | Denial:
         self.head = head
         self.method = head.method
-        judged = redacted(head, forward=self._forward)
+        self._unmarked = unmarked(head)
+        judged = head if self._unmarked else redacted(head, forward=self._forward)
         if isinstance(judged, Denial):
             return self._deny(judged)
         self.judged = judged
@@ -294,6 +297,8 @@ class Exchange:
     def _place(self, head: RequestHead) -> UpstreamRequest | Denial:
         if self._credentials is not None:
             return self._credentials.place(head, self._body)
+        if self._unmarked:
+            return UpstreamRequest(head, self._body)
         clean = swept(head)
         return clean if isinstance(clean, Denial) else UpstreamRequest(clean, self._body)
 
