@@ -100,9 +100,10 @@ class _Command:
 async def _talk(process: asyncio.subprocess.Process, given: bytes) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        process.stdin.write(given)
-        await process.stdin.drain()
+    if given and not process.stdin.is_closing():  # it may have ended already, which uvloop tells as a RuntimeError
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            process.stdin.write(given)
+            await process.stdin.drain()
     process.stdin.close()
     output = bytearray()
     while more := await process.stdout.read(MOST_BYTES):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from egress.credentials.sources.command import _end
 from egress.credentials.sources.command_output import PARSERS
@@ -50,6 +51,13 @@ async def test_input_for_helpers(tmp_path: Path) -> None:
     fields = {"argv": script("read line; echo got $line"), "input": "https://registry.test\nmore\n"}
     assert await run(tmp_path, fields) == {"": "got https://registry.test\n"}
     assert await run(tmp_path, {"argv": script("exec <&-; echo deaf"), "input": "x" * 1_000_000}) == {"": "deaf\n"}
+
+
+def test_programs_that_end_before_they_were_given_anything(tmp_path: Path) -> None:
+    async def many() -> list[dict[str, str]]:
+        return await asyncio.gather(*[run(tmp_path, ["echo", "x"]) for _ in range(10)])
+
+    assert uvloop.run(many()) == [{"": "x\n"}] * 10
 
 
 @pytest.mark.parametrize(
