@@ -205,6 +205,8 @@ class WebSocketRelay:
             if isinstance(data, str):
                 data = self._session.incoming(data, last=event.last)
             self._client.write(self._down.data(data, last=event.last))
+        elif isinstance(event, Close):
+            self._control(Close(event.code, self._session.reason(event.reason)), self._client, self._down)
         else:
             self._control(event, self._client, self._down)
 

@@ -74,6 +74,11 @@ class Session:
             self._incoming = None
         return shown
 
+    def reason(self, text: str) -> str:
+        """Why the origin closes, in its words, without what may not come back."""
+        scrub = self._credentials.scrub_message() if self._credentials is not None else None
+        return text if scrub is None else scrub.feed(text, last=True)
+
     def binary(self) -> Refusal | None:
         """The beginning of a binary message; its content is not looked at, so audit does not soften the verdict
         (decision 34)."""
