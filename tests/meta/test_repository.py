@@ -70,7 +70,8 @@ REVEALING = frozenset(
         "egress/credentials/rewrite.py", "egress/credentials/grant_placement.py",
         "egress/credentials/aws/signature.py",
         # corporate proxies
-        "egress/upstream/authorize.py", "egress/upstream/credential.py", "egress/upstream/digest.py", "egress/upstream/settings.py",
+        "egress/upstream/authorize.py", "egress/upstream/credential.py", "egress/upstream/digest.py",
+        "egress/upstream/settings.py",
         "egress/upstream/socks.py",
     }
 )  # fmt: skip
